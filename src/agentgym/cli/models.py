@@ -1,0 +1,209 @@
+"""`agentgym models`: what was trained, side by side."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agentgym.cli.common import (
+    Command,
+    HomeOption,
+    JsonOption,
+    command_group,
+    note,
+    open_store,
+    print_json,
+    print_table,
+)
+from agentgym.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from agentgym.store import ModelRow
+
+app = command_group("List, show, compare and delete trained models.")
+
+ModelArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A name for its newest version, or a name with a version,"
+        " such as customer_support_v1.2.",
+    ),
+]
+
+
+@app.command("list", cls=Command)
+def list_(home_folder: HomeOption = None, json: JsonOption = False) -> None:
+    """List all models and versions."""
+    from agentgym.ui.tables import Table, ago, rate
+
+    with open_store() as store:
+        models = store.list_models()
+    if json:
+        print_json({"models": [_facts(model) for model in models]})
+        return
+    if not models:
+        note("No models yet. Train one: agentgym train customer_support")
+        return
+    now = time.time()
+    rows = [
+        (
+            model.full_name,
+            str(model.metadata.get("scenario") or "-"),
+            str(model.metadata.get("policy") or "-"),
+            rate(_metrics(model), "tool_reliability"),
+            rate(_metrics(model), "task_success"),
+            ago(model.created_at, now),
+        )
+        for model in models
+    ]
+    headers = ("model", "scenario", "policy", "reliability", "success", "made")
+    print_table(Table(headers, rows))
+
+
+@app.command(cls=Command)
+def show(
+    model: ModelArgument, home_folder: HomeOption = None, json: JsonOption = False
+) -> None:
+    """Show a model: where it is, where it came from and how good it is."""
+    from agentgym.ui.tables import before_after, time_savings
+
+    with open_store() as store:
+        row = store.get_model(model)
+    if json:
+        print_json(_facts(row) | {"metadata": row.metadata})
+        return
+    about = row.metadata
+    made = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.created_at))
+    config = about.get("config") or {}
+    print(f"{row.full_name}: {about.get('scenario')}, policy {about.get('policy')}")
+    print(f"made {made} by run {row.run_id or 'unknown'}, seed {config.get('seed')}")
+    print(f"in {row.path}")
+    versions = ", ".join(f"{k} {v}" for k, v in (about.get("versions") or {}).items())
+    if versions:
+        print(f"with {versions}")
+    if about.get("metrics") and about.get("baseline"):
+        print()
+        print_table(before_after(about["baseline"], about["metrics"], {}))
+        print(time_savings(about["metrics"], {}))
+
+
+@app.command(cls=Command)
+def compare(
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="MODEL MODEL...", help="Two or more models."),
+    ],
+    home_folder: HomeOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Compare models by what was measured at the end of their training."""
+    if len(models) < 2:
+        raise UsageError("Name two models or more: agentgym models compare MODEL MODEL")
+    with open_store() as store:
+        rows = [store.get_model(ref) for ref in models]
+    same = _measured_on_the_same_tasks(rows)
+    if json:
+        print_json({"same_tasks": same, "models": [_facts(row) for row in rows]})
+        return
+    print_table(_comparison(rows))
+    if not same:
+        note(
+            "These were measured on different tasks. To measure them on the same ones:"
+            " agentgym evaluate MODEL --seed 1"
+        )
+
+
+@app.command(cls=Command)
+def delete(
+    model: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="A name with its version."),
+    ],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    home_folder: HomeOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Delete one version of a model, with its files. This cannot be undone."""
+    with open_store() as store:
+        row = store.get_model(model)
+        if model == row.name:
+            # The newest version is easily another one than the one in mind.
+            raise UsageError(
+                f"Say which version of '{model}' to delete; the newest is"
+                f" {row.full_name}."
+            )
+        if not yes:
+            if not sys.stdin.isatty():
+                raise UsageError(f"Add --yes to delete {row.full_name} unasked.")
+            typer.confirm(f"Delete {row.full_name} and its files?", abort=True)
+        store.delete_model(row.full_name)
+    if json:
+        print_json({"deleted": row.full_name})
+    else:
+        print(f"Deleted {row.full_name}.")
+
+
+def _metrics(model: ModelRow) -> dict[str, Any]:
+    return model.metadata.get("metrics") or {}
+
+
+def _facts(model: ModelRow) -> dict[str, Any]:
+    return {
+        "model": model.full_name,
+        "name": model.name,
+        "version": model.version,
+        "scenario": model.metadata.get("scenario"),
+        "policy": model.metadata.get("policy"),
+        "run_id": model.run_id,
+        "path": str(model.path),
+        "created_at": model.created_at,
+        "metrics": _metrics(model),
+    }
+
+
+def _measured_on_the_same_tasks(models: Sequence[ModelRow]) -> bool:
+    asked = set()
+    for model in models:
+        config = model.metadata.get("config") or {}
+        asked.add(
+            (
+                model.metadata.get("scenario"),
+                config.get("seed"),
+                _metrics(model).get("tasks"),
+            )
+        )
+    return len(asked) == 1
+
+
+def _comparison(models: Sequence[ModelRow]) -> Any:
+    from agentgym.ui import tables
+
+    measured = [_metrics(model) for model in models]
+    configs = [model.metadata.get("config") or {} for model in models]
+    rows = [
+        ("scenario", *(str(model.metadata.get("scenario")) for model in models)),
+        ("seed", *(str(config.get("seed")) for config in configs)),
+        ("episodes", *(tables.number(m.get("episodes_completed")) for m in measured)),
+        ("tool reliability", *(tables.rate(m, "tool_reliability") for m in measured)),
+        ("task success", *(tables.rate(m, "task_success") for m in measured)),
+        (
+            "tokens for a task",
+            *(tables.number(m.get("avg_tokens_used")) for m in measured),
+        ),
+        ("cost of a solved task", *map(tables.solved_cost, measured)),
+        (
+            "response time",
+            *(tables.milliseconds(m.get("avg_response_time")) for m in measured),
+        ),
+        (
+            "training time",
+            *(tables.duration(m.get("total_training_time")) for m in measured),
+        ),
+    ]
+    names = tuple(model.full_name for model in models)
+    return tables.Table(("held-out tasks", *names), rows, right=frozenset(names))

@@ -1,0 +1,143 @@
+"""`agentgym scenarios`: what can be trained on, and whether one's own is fit for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agentgym.cli.common import Command, JsonOption, command_group, print_json
+
+if TYPE_CHECKING:
+    from agentgym.scenarios.base import Scenario
+
+app = command_group("List, show and check scenarios.")
+
+ScenarioArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="A name from the list, or module:Class.")
+]
+
+
+@app.command("list", cls=Command)
+def list_(json: JsonOption = False) -> None:
+    """List the scenarios that can be trained on."""
+    import dataclasses
+
+    from agentgym.scenarios.registry import ScenarioRegistry
+    from agentgym.ui.tables import Table
+
+    found = ScenarioRegistry.list()
+    if json:
+        print_json({"scenarios": [dataclasses.asdict(info) for info in found]})
+        return
+    rows = [
+        (info.name, info.difficulty, info.estimated_time, info.problem)
+        if info.problem
+        else (info.name, info.difficulty, info.estimated_time, info.description)
+        for info in found
+    ]
+    # Plain text also on a terminal: importing rich would take longer than all else.
+    print(Table(("name", "difficulty", "training", "description"), rows).plain())
+
+
+@app.command(cls=Command)
+def show(name: ScenarioArgument, json: JsonOption = False) -> None:
+    """Show a scenario: its tools, targets, options and an example task."""
+    from agentgym.scenarios.registry import ScenarioRegistry
+
+    scenario = ScenarioRegistry.load(name)
+    facts = _facts(scenario)
+    if json:
+        print_json(facts)
+        return
+    print(f"{facts['name']}: {facts['description']}")
+    print(f"Difficulty {facts['difficulty']}, training {facts['estimated_time']}.")
+    _print_section(
+        "Targets", {name: f"{value:g}" for name, value in facts["targets"].items()}
+    )
+    _print_section(
+        "Components",
+        {
+            name: "learns" if learns else "frozen"
+            for name, learns in facts["components"].items()
+        },
+    )
+    _print_section(
+        "Options (train --set name=value)",
+        {name: f"{value!r} by default" for name, value in facts["options"].items()},
+    )
+    _print_section(
+        "Training defaults",
+        {name: repr(value) for name, value in facts["training_defaults"].items()},
+    )
+    _print_section(
+        f"Tools ({len(facts['tools'])})",
+        {
+            tool["function"]["name"]: tool["function"]["description"]
+            for tool in facts["tools"]
+        },
+    )
+    print("\nExample task")
+    for message in facts["example"]:
+        if message["role"] != "system":
+            print(f"  {message['role']}: {message['content']}")
+
+
+@app.command(cls=Command)
+def check(name: ScenarioArgument, json: JsonOption = False) -> None:
+    """Check a scenario rule by rule and explain each failure."""
+    from agentgym.scenarios.checks import check_scenario
+    from agentgym.scenarios.registry import ScenarioRegistry
+
+    scenario = ScenarioRegistry.load(name)
+    results = check_scenario(scenario)
+    wrong = [result for result in results if not result.ok]
+    if json:
+        print_json(
+            {
+                "scenario": name,
+                "ok": not wrong,
+                "checks": [
+                    {"rule": r.rule, "ok": r.ok, "explanation": r.explanation}
+                    for r in results
+                ],
+            }
+        )
+    else:
+        for result in results:
+            mark = "ok   " if result.ok else "WRONG"
+            print(f"{mark}  {result.rule}")
+            if not result.ok:
+                print(f"       {result.explanation}")
+        print(f"\n{len(results) - len(wrong)} of {len(results)} rules are kept.")
+    if wrong:
+        raise typer.Exit(1)
+
+
+def _facts(scenario: Scenario) -> dict[str, Any]:
+    tasks = scenario.tasks("train", 0, 1)
+    environment = scenario.create_environment(tasks)
+    try:
+        tools = [tool.to_openai() for tool in environment.tools()]
+    finally:
+        environment.close()
+    return {
+        "name": scenario.name,
+        "description": scenario.description,
+        "difficulty": scenario.difficulty,
+        "estimated_time": scenario.estimated_time,
+        "targets": scenario.success_criteria(),
+        "components": scenario.define_trainable_components(),
+        "options": dict(scenario.options),
+        "training_defaults": scenario.training_defaults(),
+        "tools": tools,
+        "example": list(tasks[0].messages),
+    }
+
+
+def _print_section(title: str, rows: dict[str, str]) -> None:
+    if rows:
+        print(f"\n{title}")
+        width = max(len(name) for name in rows)
+        for name, text in rows.items():
+            print(f"  {name:<{width}}  {text}")

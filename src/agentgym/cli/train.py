@@ -1,0 +1,325 @@
+"""`agentgym train`: one command from nothing to a trained agent."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from agentgym.cli.common import (
+    HomeOption,
+    JsonOption,
+    console,
+    glyphs,
+    home,
+    note,
+    print_json,
+    single_command,
+)
+from agentgym.core.config import TrainingConfig
+from agentgym.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from agentgym.core.events import Listener
+    from agentgym.core.result import TrainingResult
+    from agentgym.ui.live import Progress
+
+app = single_command()
+
+
+class _FileConfig(TrainingConfig):
+    """A file of settings may leave the scenario to the command line."""
+
+    scenario: str = ""
+
+
+def _option(field: str, metavar: str, flag: str = "") -> Any:
+    """An option for a field of `TrainingConfig`, which also documents it.
+
+    All of them take text: the config itself knows what is allowed, and explains it in
+    the same words for a file, for Python and for the command line.
+    """
+    information = TrainingConfig.model_fields[field]
+    text = information.description or ""
+    if information.default is not None:
+        # Policy and scenario may bring tuned values; `runs show` says who set what.
+        text += f" [{information.default}]"
+    return typer.Option(
+        flag or f"--{field.replace('_', '-')}", metavar=metavar, help=text
+    )
+
+
+@app.command()
+def train(
+    scenario: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[SCENARIO]",
+            help=TrainingConfig.model_fields["scenario"].description,
+        ),
+    ] = None,
+    scenario_option: Annotated[
+        str | None,
+        typer.Option("--scenario", metavar="NAME", help="The same, as an option."),
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="YAML file of settings; options given here win.",
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Any other setting, or an option of the scenario. May be repeated.",
+        ),
+    ] = None,
+    episodes: Annotated[str | None, _option("episodes", "N")] = None,
+    seed: Annotated[str | None, _option("seed", "N")] = None,
+    policy: Annotated[str | None, _option("policy", "NAME")] = None,
+    engine: Annotated[str | None, _option("engine", "NAME")] = None,
+    framework: Annotated[str | None, _option("framework", "NAME")] = None,
+    gpu_provider: Annotated[
+        str | None, _option("gpu_provider", "NAME", "--gpu")
+    ] = None,
+    learning_rate: Annotated[str | None, _option("learning_rate", "X")] = None,
+    group_size: Annotated[str | None, _option("group_size", "N")] = None,
+    batch_size: Annotated[str | None, _option("batch_size", "N")] = None,
+    credit: Annotated[str | None, _option("credit", "state|broadcast")] = None,
+    exploration: Annotated[str | None, _option("exploration", "X")] = None,
+    entropy: Annotated[str | None, _option("entropy", "X")] = None,
+    eval_every: Annotated[str | None, _option("eval_every", "N")] = None,
+    eval_tasks: Annotated[str | None, _option("eval_tasks", "N")] = None,
+    heldout_tasks: Annotated[str | None, _option("heldout_tasks", "N")] = None,
+    target_reliability: Annotated[
+        str | None, _option("target_reliability", "X")
+    ] = None,
+    failure_budget: Annotated[str | None, _option("failure_budget", "X")] = None,
+    max_steps: Annotated[str | None, _option("max_steps", "N")] = None,
+    components: Annotated[str | None, _option("components", "A,B")] = None,
+    name: Annotated[str | None, _option("name", "NAME")] = None,
+    home_folder: HomeOption = None,
+    json: JsonOption = False,
+    quiet: Annotated[
+        bool,
+        typer.Option("--quiet", "-q", help="Print nothing but the model's name."),
+    ] = False,
+) -> None:
+    """Train an agent on a scenario, on this machine, with live tools.
+
+    Ends with a table of the untrained and the trained agent on held-out tasks.
+    Ctrl-C saves and says how to resume.
+    """
+    given = {
+        field: value
+        for field, value in {
+            "episodes": episodes,
+            "seed": seed,
+            "policy": policy,
+            "engine": engine,
+            "framework": framework,
+            "gpu_provider": gpu_provider,
+            "learning_rate": learning_rate,
+            "group_size": group_size,
+            "batch_size": batch_size,
+            "credit": credit,
+            "exploration": exploration,
+            "entropy": entropy,
+            "eval_every": eval_every,
+            "eval_tasks": eval_tasks,
+            "heldout_tasks": heldout_tasks,
+            "target_reliability": target_reliability,
+            "failure_budget": failure_budget,
+            "max_steps": max_steps,
+            "components": components.split(",") if components else None,
+            "name": name,
+        }.items()
+        if value is not None
+    }
+    chosen = read_config(scenario, scenario_option, config, settings or (), given)
+    targets = prepare(chosen, quiet=quiet)
+
+    def start(listeners: Sequence[Listener]) -> TrainingResult:
+        from agentgym.core.trainer import Trainer
+
+        return Trainer(chosen, home=home(), listeners=listeners).train()
+
+    from agentgym.ui.live import Progress
+
+    carry_out(start, Progress(), targets, home_folder, json=json, quiet=quiet)
+
+
+def read_config(
+    scenario: str | None,
+    scenario_option: str | None,
+    file: str | None,
+    settings: Sequence[str],
+    given: Mapping[str, Any],
+) -> TrainingConfig:
+    """Puts together what the user set: the file first, the command line over it.
+
+    Raises:
+        ConfigError: A setting is wrong.
+        UsageError: There is no scenario, or there are two.
+    """
+    if scenario and scenario_option and scenario != scenario_option:
+        raise UsageError(
+            f"Two scenarios are named, '{scenario}' and '{scenario_option}'; name one."
+        )
+    values: dict[str, Any] = {}
+    if file is not None:
+        read = _FileConfig.from_yaml(file)
+        values = {field: getattr(read, field) for field in read.model_fields_set}
+    values |= dict(_parse_setting(text) for text in settings)
+    values |= given
+    if scenario or scenario_option:
+        values["scenario"] = scenario or scenario_option
+    if not values.get("scenario"):
+        from agentgym.scenarios.registry import ScenarioRegistry
+
+        known = ", ".join(ScenarioRegistry.names())
+        raise UsageError(f"Name a scenario: agentgym train NAME. Available: {known}.")
+    return TrainingConfig.from_dict(values)
+
+
+def prepare(config: TrainingConfig, *, quiet: bool) -> dict[str, float]:
+    """Finds out what is wrong before anything starts; fetches what is needed.
+
+    Returns:
+        The scenario's targets by metric name.
+    """
+    from agentgym.engines import get_engine
+    from agentgym.engines.local import resolve
+
+    get_engine(config.engine)
+    scenario, config = resolve(config)
+    if config.policy == "planner":
+        fetch_encoder(quiet=quiet)
+    targets = scenario.success_criteria()
+    if config.target_reliability is not None:
+        targets = {**targets, "tool_reliability": config.target_reliability}
+    return targets
+
+
+def fetch_encoder(*, quiet: bool) -> None:
+    """Gets the planner's encoder now: its progress bar and the view exclude others."""
+    from agentgym.utils.assets import MINILM, fetch, rich_progress
+
+    if quiet:
+        fetch(MINILM)
+        return
+    with rich_progress() as progress:
+        fetch(MINILM, progress)
+
+
+def carry_out(
+    start: Callable[[Sequence[Listener]], TrainingResult],
+    progress: Progress,
+    targets: Mapping[str, float],
+    home_option: str | None,
+    *,
+    json: bool,
+    quiet: bool,
+) -> None:
+    """Runs a training under a view, and tells what came out of it.
+
+    Args:
+        start: Trains, or resumes, with these listeners.
+        progress: What is known of the run so far.
+        targets: The scenario's success criteria.
+        home_option: `--home` as given, for the commands that are suggested.
+        json: Whether to print the result as JSON.
+        quiet: Whether to print nothing but the model's name.
+    """
+    from agentgym.ui.live import view
+
+    progress.target = targets.get("tool_reliability")
+    try:
+        if quiet:
+            result = start([progress])
+        else:
+            with view(
+                console(stderr=True), progress, glyphs=glyphs(stderr=True)
+            ) as display:
+                result = start([display])
+    except KeyboardInterrupt:
+        _explain_interrupt(progress, home_option)
+    if not quiet:
+        _print_result(result, targets, home_option, to_stderr=json)
+    if json:
+        print_json(result.to_dict())
+    elif quiet:
+        print(result.model)
+
+
+def _parse_setting(text: str) -> tuple[str, Any]:
+    import yaml
+
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise UsageError(f"'{text}' is no setting; write --set name=value.")
+    try:
+        return name.strip().replace("-", "_"), yaml.safe_load(value)
+    except yaml.YAMLError:
+        return name.strip().replace("-", "_"), value
+
+
+def _explain_interrupt(progress: Progress, home_option: str | None) -> NoReturn:
+    if progress.run_id:
+        note(
+            f"Interrupted after {progress.episodes:,} episodes; the state is saved."
+            f" Go on with: agentgym runs resume {progress.run_id}{_at(home_option)}"
+        )
+    else:
+        note("Interrupted before training began; nothing was changed.")
+    raise typer.Exit(130)
+
+
+def _print_result(
+    result: TrainingResult,
+    targets: Mapping[str, float],
+    home_option: str | None,
+    *,
+    to_stderr: bool,
+) -> None:
+    from agentgym.core.evaluation import PRICES
+    from agentgym.ui.tables import before_after, duration, time_savings
+
+    metrics, baseline = result.metrics.to_dict(), result.baseline.to_dict()
+    stream = sys.stderr if to_stderr else sys.stdout
+    table = before_after(baseline, metrics, targets)
+
+    def say(text: str = "") -> None:
+        print(text, file=stream)
+
+    say(
+        f"\nTrained {result.model}: {metrics['episodes_completed']:,} episodes in"
+        f" {duration(metrics['total_training_time'])}, measured on"
+        f" {metrics['tasks']:,} held-out tasks (95% intervals)\n"
+    )
+    if stream.isatty():
+        console(stderr=to_stderr).print(table.rich())
+    else:
+        say(table.plain())
+    say(
+        f"\nCost: ${PRICES.input_per_million:.2f} for a million tokens read,"
+        f" ${PRICES.output_per_million:.2f} for a million written."
+    )
+    say(time_savings(metrics, targets))
+    at = _at(home_option)
+    say("\nNext:")
+    say(f"  agentgym evaluate {result.model} --seed 1{at}")
+    say(f"  agentgym runs show {result.run_id} --trajectories{at}")
+    say(f'  python: agentgym.TrainedAgent.load("{result.model}").run("Hello, ...")')
+
+
+def _at(home_option: str | None) -> str:
+    import shlex
+
+    return f" --home {shlex.quote(home_option)}" if home_option else ""

@@ -1,0 +1,88 @@
+"""Helpers of the training loop: the tasks it draws, and what it tells."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from agentgym.core.errors import ScenarioError
+from agentgym.core.evaluation import Evaluation
+from agentgym.core.result import TrainingMetrics
+from agentgym.core.rewards import Signal
+from agentgym.core.task import Split, Task
+from agentgym.core.trajectory import Group
+from agentgym.policies.base import UpdateStats
+from agentgym.scenarios.base import Scenario
+
+_SAMPLE = 20
+_IN_HISTORY = (
+    "tool_reliability",
+    "tool_reliability_interval",
+    "task_success",
+    "task_success_interval",
+    "avg_tokens_used",
+    "final_reward",
+)
+
+
+def draw_tasks(
+    scenario: Scenario, split: Split, seed: int, count: int
+) -> Sequence[Task]:
+    """Tasks of a scenario, at least one.
+
+    Raises:
+        ScenarioError: There is none, so nothing could be learned or measured.
+    """
+    tasks = scenario.tasks(split, seed, count)
+    if not tasks:
+        raise ScenarioError(
+            f"Scenario '{scenario.name}' has no tasks of the split '{split}'. Let its "
+            "`tasks` return some."
+        )
+    return tasks
+
+
+def training_values(
+    groups: Sequence[Group], signal: Signal, stats: UpdateStats
+) -> dict[str, Any]:
+    """The values of an `IterationDone` that do not depend on the clock."""
+    episodes = [t for group in groups for t in group.trajectories]
+    rewards = [r for t in episodes if (r := t.total_reward) is not None]
+    calls = sum(t.tool_calls + t.missed_calls for t in episodes)
+    failures = Counter(
+        str(step.failure) for t in episodes for step in t.steps if step.failure
+    )
+    return {
+        "mean_reward": sum(rewards) / len(rewards) if rewards else None,
+        "success": sum(t.success is True for t in episodes) / len(episodes),
+        "reliability": sum(t.correct_calls for t in episodes) / max(1, calls),
+        "loss": stats.loss,
+        "entropy": stats.entropy,
+        "gradient_norm": stats.gradient_norm,
+        "clipped": int(stats.clipped),
+        "groups": signal.groups,
+        "groups_without_variance": signal.groups_without_variance,
+        "unrewarded": signal.unrewarded,
+        "broken": sum(t.failure is not None for t in episodes),
+        "tokens": sum(t.tokens for t in episodes) / len(episodes),
+        "failures": dict(failures.most_common()),
+    }
+
+
+def sample(evaluation: Evaluation) -> tuple[dict[str, Any], ...]:
+    """Some of the trajectories as dicts: failures first, then what solved its task."""
+    ordered = sorted(evaluation.trajectories, key=lambda t: t.success is True)
+    return tuple(trajectory.to_dict() for trajectory in ordered[:_SAMPLE])
+
+
+def history_entry(
+    iteration: int, episodes: int, metrics: TrainingMetrics
+) -> dict[str, Any]:
+    """One evaluation as `TrainingResult.history` keeps it."""
+    values = metrics.to_dict()
+    return {
+        "iteration": iteration,
+        "episodes": episodes,
+        **{name: values[name] for name in _IN_HISTORY},
+    }

@@ -1,0 +1,250 @@
+"""Checkpoints: all that a training needs to go on exactly where it stopped.
+
+A checkpoint is one safetensors file: the arrays as tensors, everything else as JSON in
+its header, where an array stands as `{"$array": "<number>"}`. Nothing in it is code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentgym.core.errors import FailureBudgetExceeded, FormatError, StoreError
+from agentgym.core.trajectory import Trajectory
+from agentgym.utils.files import atomic_path
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+FORMAT = "agentgym-checkpoint"
+VERSION = 1
+
+FILE = "checkpoint.safetensors"
+PREVIOUS = "checkpoint.previous.safetensors"
+
+_ARRAY = "$array"
+_WINDOW = 500
+_FEWEST = 50
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where a training stands, but for the weights.
+
+    Attributes:
+        settings: The adjustable settings in force; see `control.ADJUSTABLE`.
+        iteration: Updates made.
+        episodes: Episodes trained on.
+        seconds: Time spent, pauses left out, in all processes so far.
+        baseline_tokens: Tokens that the untrained policy spends on a task.
+        history: One entry for each evaluation on the validation tasks, the untrained
+            policy's first.
+        best_low: Lower bound of the best validation reliability; its weights are kept.
+        convergence_episode: Episodes at the first evaluation that reached the target.
+        recent: Episodes and how many of them broke, for the latest iterations.
+    """
+
+    settings: dict[str, float]
+    iteration: int = 0
+    episodes: int = 0
+    seconds: float = 0.0
+    baseline_tokens: float | None = None
+    history: list[dict[str, Any]] = field(default_factory=list)
+    best_low: float = -1.0
+    convergence_episode: int | None = None
+    recent: list[list[int]] = field(default_factory=list)
+
+    def count_broken(self, episodes: Sequence[Trajectory], budget: float) -> None:
+        """Notes how many episodes of an iteration broke.
+
+        The share is taken over the latest 500 episodes, and never over less than 50:
+        one broken episode of the first ten says little.
+
+        Raises:
+            FailureBudgetExceeded: More of them than the budget allows.
+        """
+        broken = [episode for episode in episodes if episode.failure is not None]
+        self.recent.append([len(episodes), len(broken)])
+        while sum(count for count, _ in self.recent[1:]) >= _WINDOW:
+            del self.recent[0]
+        seen = sum(count for count, _ in self.recent)
+        bad = sum(count for _, count in self.recent)
+        if broken and bad > budget * max(seen, _FEWEST):
+            raise FailureBudgetExceeded(
+                f"{bad} of the latest {seen} episodes broke, and failure_budget allows "
+                f"{budget:.0%}. The first to break now: {broken[0].failure_text}. Mend "
+                "that, or allow more, and resume the run."
+            )
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """A moment of a training, between two iterations.
+
+    Attributes:
+        policy: `Policy.state()` of the newest weights.
+        best: `Policy.state()` of the weights that did best on the validation tasks.
+    """
+
+    progress: Progress
+    policy: dict[str, Any]
+    best: dict[str, Any]
+
+
+class CheckpointFolder:
+    """Keeps the newest checkpoint of a run and the one before it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE
+        self.previous = folder / PREVIOUS
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Writes the checkpoint; whatever happens meanwhile, an older one stays.
+
+        Raises:
+            StoreError: It cannot be written.
+        """
+        data = pack(
+            {
+                "progress": dataclasses.asdict(checkpoint.progress),
+                "policy": checkpoint.policy,
+                "best": checkpoint.best,
+            }
+        )
+        try:
+            with atomic_path(self.path) as temporary:
+                temporary.write_bytes(data)
+                with contextlib.suppress(FileNotFoundError):
+                    os.replace(self.path, self.previous)
+        except OSError as error:
+            raise StoreError(
+                f"Cannot write {self.path}: {error.strerror or error}. Free some space "
+                "or make the folder writable, then resume the run."
+            ) from error
+
+    def clear(self) -> None:
+        """Removes the checkpoints of a run that needs them no more."""
+        for path in (self.path, self.previous):
+            path.unlink(missing_ok=True)
+
+    def load(self) -> tuple[Checkpoint | None, str]:
+        """Reads the newest checkpoint that can be read.
+
+        Returns:
+            The checkpoint, None if there is none; and a warning, or "".
+
+        Raises:
+            FormatError: There is one, but none can be read.
+        """
+        found = [path for path in (self.path, self.previous) if path.exists()]
+        problem: FormatError | None = None
+        for path in found:
+            try:
+                checkpoint = _read(path)
+            except FormatError as error:
+                problem = problem or error
+            else:
+                return checkpoint, "" if problem is None else (
+                    f"{problem} Going on from the checkpoint before it."
+                )
+        if problem is not None:
+            raise FormatError(f"{problem} The run cannot be resumed: start a new one.")
+        return None, ""
+
+
+def pack(tree: Mapping[str, Any]) -> bytes:
+    """Encodes nested mappings and lists of arrays and plain JSON."""
+    from safetensors.numpy import save
+
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    text = json.dumps(_detach(tree, arrays), allow_nan=False)
+    header = {"format": FORMAT, "version": str(VERSION), "json": text}
+    data: bytes = save(arrays, header)
+    return data
+
+
+def unpack(data: bytes, name: str) -> dict[str, Any]:
+    """Decodes what `pack` wrote.
+
+    Args:
+        data: The file's content.
+        name: What to call the file in errors.
+
+    Raises:
+        FormatError: The data is truncated, foreign or of another version.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    header = _header(data)
+    if header is None or header.get("format") != FORMAT:
+        raise FormatError(f"{name} is truncated or no checkpoint of AgentGym.")
+    if header.get("version") != str(VERSION):
+        raise FormatError(
+            f"{name} has format version {header.get('version')}; this AgentGym reads "
+            f"version {VERSION}."
+        )
+    try:
+        arrays = load(data)
+        tree: dict[str, Any] = _attach(json.loads(header["json"]), arrays)
+    except (SafetensorError, ValueError, KeyError, TypeError):
+        raise FormatError(f"{name} is damaged.") from None
+    return tree
+
+
+def _read(path: Path) -> Checkpoint:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise FormatError(
+            f"{path} cannot be read: {error.strerror or error}."
+        ) from None
+    tree = unpack(data, str(path))
+    try:
+        return Checkpoint(
+            Progress(**tree["progress"]), dict(tree["policy"]), dict(tree["best"])
+        )
+    except (KeyError, TypeError, ValueError):
+        raise FormatError(f"{path} is damaged.") from None
+
+
+def _header(data: bytes) -> dict[str, str] | None:
+    """The file's own metadata: safetensors gives it only for files, not for bytes."""
+    length = int.from_bytes(data[:8], "little")
+    try:
+        header = json.loads(data[8 : 8 + length])
+        return dict(header["__metadata__"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _detach(value: Any, arrays: dict[str, npt.NDArray[Any]]) -> Any:
+    import numpy as np
+
+    if isinstance(value, np.ndarray):
+        number = str(len(arrays))
+        arrays[number] = np.asarray(value, order="C")
+        return {_ARRAY: number}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {key: _detach(item, arrays) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_detach(item, arrays) for item in value]
+    return value
+
+
+def _attach(value: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {_ARRAY}:
+            return arrays[value[_ARRAY]]
+        return {key: _attach(item, arrays) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_attach(item, arrays) for item in value]
+    return value

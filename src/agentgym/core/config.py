@@ -1,0 +1,436 @@
+"""The settings of a training run: what was asked, and who set what."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    PrivateAttr,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+)
+
+from agentgym.core.errors import ConfigError, did_you_mean
+from agentgym.utils.files import atomic_write_text
+
+Source = Literal["user", "scenario", "policy", "default"]
+
+_HERE = ("auto", "local")
+
+_PLAIN = {
+    "missing": "is required",
+    "int_parsing": "should be a whole number",
+    "int_type": "should be a whole number",
+    "int_from_float": "should be a whole number",
+    "float_parsing": "should be a number",
+    "float_type": "should be a number",
+    "string_type": "should be text",
+    "list_type": "should be a list",
+    "too_short": "should not be empty",
+    "string_too_short": "should not be empty",
+    "string_pattern_mismatch": "should be letters, digits, '.', '_' and '-', "
+    "beginning with a letter or digit",
+}
+"""What pydantic's kinds of error mean, in plain words; others keep its own."""
+
+
+class TrainingConfig(BaseModel):
+    """What to train, on what, and how.
+
+    Further fields are allowed: a scenario may read settings of its own. `resolve`
+    tells which of them nothing reads.
+    """
+
+    model_config = ConfigDict(extra="allow", validate_assignment=True)
+
+    scenario: Annotated[str, Field(min_length=1)] = Field(
+        description="Scenario to train on: a name, or module:Class."
+    )
+    framework: Literal["langchain", "autogen", "crewai"] = Field(
+        "langchain",
+        description="Agent framework that the trained agent will be handed to.",
+    )
+    policy: str = Field("planner", min_length=1, description="What decides and learns.")
+    engine: str = Field(
+        "local", min_length=1, description="Where the training loop runs."
+    )
+    episodes: int = Field(10_000, gt=0, description="Episodes to train for, at most.")
+    gpu_provider: Literal["auto", "local", "runpod", "lambda"] = Field(
+        "auto", description="Where GPUs come from, for engines that use them."
+    )
+    learning_rate: FiniteFloat = Field(
+        3e-4, gt=0, description="Step size of an update at the start; it decays."
+    )
+    discount_factor: FiniteFloat = Field(
+        0.95, gt=0, lt=1, description="Weight of a reward one step later."
+    )
+    group_size: int = Field(
+        8, ge=2, description="Sibling episodes of a task, compared with each other."
+    )
+    batch_size: int = Field(16, ge=1, description="Tasks in one update.")
+    credit: Literal["state", "broadcast"] = Field(
+        "state",
+        description="Compare siblings at the same state, or whole episodes.",
+    )
+    exploration: FiniteFloat = Field(
+        0.1, ge=0, lt=1, description="Share of decisions drawn at random in training."
+    )
+    entropy: FiniteFloat = Field(
+        0.02, ge=0, description="Weight of the entropy bonus at the start; it decays."
+    )
+    seed: int = Field(
+        0, ge=0, le=2**32 - 1, description="Same seed, same trained weights."
+    )
+    eval_every: int = Field(
+        1280, gt=0, description="Episodes between evaluations and checkpoints."
+    )
+    eval_tasks: int = Field(
+        200, gt=0, description="Validation tasks of an evaluation during training."
+    )
+    heldout_tasks: int = Field(
+        400, gt=0, description="Held-out tasks of the evaluation at the end."
+    )
+    target_reliability: FiniteFloat | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="Stop early when validation reliability is surely above this; "
+        "unset: the scenario's own target.",
+    )
+    failure_budget: FiniteFloat = Field(
+        0.1,
+        ge=0,
+        le=1,
+        description="Share of episodes that may break for reasons outside the policy.",
+    )
+    max_steps: int = Field(
+        10, gt=0, description="Decisions until an episode is cut off."
+    )
+    tool_timeout: FiniteFloat = Field(
+        10.0, gt=0, description="Seconds that a tool call may take."
+    )
+    components: Annotated[list[str], Field(min_length=1)] | None = Field(
+        None,
+        description="Components that learn, for example tool_selection; unset: what "
+        "the scenario declares.",
+    )
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")] | None = (
+        Field(
+            None, description="Name of the trained model; unset: the scenario's name."
+        )
+    )
+    manual_hours: FiniteFloat = Field(
+        4.0,
+        gt=0,
+        description="Hours a person would spend tuning prompts by hand; time savings "
+        "are counted against them.",
+    )
+
+    _sources: dict[str, Source] = PrivateAttr(default_factory=dict)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_booleans(cls, value: Any) -> Any:
+        # Python and YAML take yes and true for the number 1.
+        if isinstance(value, bool):
+            raise ValueError("should be a value, not true or false")
+        return value
+
+    @field_validator("components")
+    @classmethod
+    def _known_components(cls, value: list[str] | None) -> list[str] | None:
+        # Imported late: the policies bring numpy along.
+        from agentgym.policies.base import COMPONENTS
+
+        for name in value or ():
+            if name not in COMPONENTS:
+                raise ValueError(
+                    f"should be among {', '.join(COMPONENTS)}, not '{name}'"
+                )
+        return value
+
+    @property
+    def sources(self) -> dict[str, Source]:
+        """Who set each field: "user", "scenario", "policy" or "default"."""
+        names = [*type(self).model_fields, *(self.model_extra or {})]
+        return {
+            name: "user"
+            if name in self.model_fields_set
+            else self._sources.get(name, "default")
+            for name in names
+        }
+
+    @property
+    def scenario_options(self) -> dict[str, Any]:
+        """The further fields, which the scenario reads."""
+        return dict(self.model_extra or {})
+
+    def resolve(
+        self,
+        scenario_defaults: Mapping[str, Any],
+        policy_defaults: Mapping[str, Any],
+        scenario_options: Mapping[str, Any],
+    ) -> TrainingConfig:
+        """The settings in force: the user's, else the scenario's, else the policy's.
+
+        Args:
+            scenario_defaults: `Scenario.training_defaults()`.
+            policy_defaults: `Policy.training_defaults`.
+            scenario_options: `Scenario.options`: what the scenario reads beyond the
+                fields of this class, with defaults.
+
+        Returns:
+            A config whose every value is final, and whose `sources` say who set it.
+
+        Raises:
+            ConfigError: If a setting is read by nobody, or a default is wrong.
+        """
+        fields = type(self).model_fields
+        if self.engine == "local" and self.gpu_provider not in _HERE:
+            raise ConfigError(
+                f"gpu_provider '{self.gpu_provider}' is read by nobody: the engine "
+                f"'local' runs on this machine. Use gpu_provider auto or local."
+            )
+        values: dict[str, Any] = {}
+        sources: dict[str, Source] = {}
+        layers: tuple[tuple[Source, Mapping[str, Any]], ...] = (
+            ("policy", policy_defaults),
+            ("scenario", scenario_defaults),
+            ("user", {name: getattr(self, name) for name in self._set_by_user}),
+        )
+        for source, layer in layers:
+            if source != "user":
+                _check_names(layer, fields, f"{source}'s training default")
+            values |= layer
+            sources |= dict.fromkeys(layer, source)
+        options = checked_options(
+            scenario_options, self.scenario_options, known=fields, where="setting"
+        )
+        values["scenario"] = self.scenario
+        try:
+            valid = TrainingConfig.model_validate(values)
+        except ValidationError as error:
+            raise config_error(error, "training defaults") from None
+        resolved = TrainingConfig.model_construct(
+            _fields_set={*self._set_by_user, *self.scenario_options},
+            **{name: getattr(valid, name) for name in fields},
+            **options,
+        )
+        resolved._sources = {k: v for k, v in sources.items() if v != "user"}
+        return resolved
+
+    def to_dict(self) -> dict[str, Any]:
+        """All settings as JSON can hold them, with `sources`."""
+        return {**self.model_dump(mode="json"), "sources": self.sources}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> TrainingConfig:
+        """Reads what `to_dict` wrote, or any mapping of settings.
+
+        Raises:
+            ConfigError: If a setting is missing or wrong.
+        """
+        return cls._read(values, "")
+
+    def to_yaml(self, path: Path | str) -> None:
+        """Writes all settings; a comment says who set what the user did not."""
+        sources = self.sources
+        lines = []
+        for name, value in self.model_dump(mode="json").items():
+            text = yaml.safe_dump({name: value}, allow_unicode=True, width=10**6)
+            single = text.count("\n") == 1 and sources[name] != "user"
+            lines.append(f"{text[:-1]}  # {sources[name]}\n" if single else text)
+        try:
+            atomic_write_text(path, "".join(lines))
+        except OSError as error:
+            raise ConfigError(
+                f"{path} cannot be written: {error.strerror or error}."
+            ) from None
+
+    @classmethod
+    def from_yaml(cls, path: Path | str) -> TrainingConfig:
+        """Reads a file of settings, one `name: value` on a line.
+
+        Raises:
+            ConfigError: If the file cannot be read, or a setting is missing or wrong.
+        """
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(
+                f"{path} cannot be read: {error.strerror or error}."
+            ) from None
+        except UnicodeDecodeError:
+            raise ConfigError(f"{path} is no text in UTF-8.") from None
+        try:
+            values = yaml.load(text, Loader=_StrictLoader)
+        except (yaml.YAMLError, ValueError) as error:
+            raise ConfigError(
+                f"{path} is broken YAML: {_yaml_problem(error)}"
+            ) from None
+        except RecursionError:
+            raise ConfigError(f"{path} is broken YAML: nested too deeply.") from None
+        if values is None:
+            values = {}
+        if not isinstance(values, dict):
+            raise ConfigError(
+                f"{path} should hold settings, one 'name: value' on a line, not "
+                f"{_kind(values)}."
+            )
+        return cls._read(values, str(path))
+
+    @property
+    def _set_by_user(self) -> set[str]:
+        return self.model_fields_set & set(type(self).model_fields)
+
+    @classmethod
+    def _read(cls, values: Mapping[str, Any], where: str) -> TrainingConfig:
+        prefix = f"{where}: " if where else ""
+        for name in values:
+            if not isinstance(name, str):
+                raise ConfigError(f"{prefix}setting {name!r} should be a name.")
+        given = dict(values)
+        sources = given.pop("sources", {})
+        if not isinstance(sources, Mapping):
+            raise ConfigError(f"{prefix}sources should be a mapping of names.")
+        try:
+            config = cls.model_validate(given)
+        except ValidationError as error:
+            raise config_error(error, where) from None
+        for name in set(given):
+            source = sources.get(name, "user")
+            if source == "user":
+                continue
+            config.model_fields_set.discard(name)
+            if source != "default":
+                config._sources[name] = source
+        return config
+
+
+def checked_options(
+    defaults: Mapping[str, Any],
+    given: Mapping[str, Any],
+    *,
+    known: Iterable[str] = (),
+    where: str = "option",
+) -> dict[str, Any]:
+    """A scenario's options: those given, of the type of their default, else defaults.
+
+    Args:
+        defaults: The options that the scenario reads.
+        given: What the user set.
+        known: Further names that a misspelt one may have meant.
+        where: What the names are called in messages.
+
+    Raises:
+        ConfigError: If nothing reads an option, or its value has the wrong type.
+    """
+    _check_names(given, {*known, *defaults}, where, unread=set(given) - set(defaults))
+    result = dict(defaults)
+    for name, value in given.items():
+        default = defaults[name]
+        if default is None:
+            result[name] = value
+            continue
+        if isinstance(value, bool) is not isinstance(default, bool):
+            raise ConfigError(
+                f"{name}: should be {_type_name(default)}, got {_shown(value)}."
+            )
+        try:
+            result[name] = TypeAdapter(type(default)).validate_python(value)
+        except ValidationError:
+            raise ConfigError(
+                f"{name}: should be {_type_name(default)}, got {_shown(value)}."
+            ) from None
+    return result
+
+
+def config_error(error: ValidationError, where: str = "") -> ConfigError:
+    """Says in one line which settings are wrong and what they should be.
+
+    Args:
+        error: What pydantic found.
+        where: The file or other place that the settings come from.
+    """
+    problems = []
+    for detail in error.errors(include_url=False):
+        field = ".".join(str(part) for part in detail["loc"]) or "settings"
+        kind = detail["type"]
+        text = re.sub(r"^(Input|Value error,|List|String) ", "", detail["msg"])
+        text = _PLAIN.get(kind, text).rstrip(".")
+        if kind not in ("missing", "value_error"):
+            text += f", got {_shown(detail['input'])}"
+        problems.append(f"{field}: {text}")
+    prefix = f"{where}: " if where else ""
+    return ConfigError(" ".join(f"{prefix}{'; '.join(problems)}.".split()))
+
+
+def _check_names(
+    given: Iterable[str],
+    known: Iterable[str],
+    where: str,
+    unread: set[str] | None = None,
+) -> None:
+    known = list(known)
+    unknown = set(given) - set(known) if unread is None else unread
+    if unknown:
+        raise ConfigError(
+            " ".join(
+                f"Nothing reads the {where} '{name}'.{did_you_mean(name, known)}"
+                for name in sorted(unknown)
+            )
+        )
+
+
+def _type_name(default: Any) -> str:
+    names: dict[type, str] = {
+        bool: "true or false",
+        int: "a whole number",
+        float: "a number",
+        str: "text",
+    }
+    return names.get(type(default), _kind(default))
+
+
+def _kind(value: Any) -> str:
+    names: dict[type, str] = {str: "text", dict: "mapping"}
+    return names.get(type(value), type(value).__name__)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _yaml_problem(error: Exception) -> str:
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return f"{' '.join(str(error).split())}."
+    mark = error.problem_mark
+    return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}."
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Refuses a setting that is given twice; YAML would drop the first one."""
+
+    def construct_mapping(
+        self, node: yaml.MappingNode, deep: bool = False
+    ) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"'{key.value}' is set twice", key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)

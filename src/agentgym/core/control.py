@@ -1,0 +1,219 @@
+"""How a training is told what to do: pause, go on, stop, adjust, interrupt."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
+from typing import Any
+
+from agentgym.core.checkpoint import Progress
+from agentgym.core.errors import ConfigError, did_you_mean
+from agentgym.core.events import (
+    Adjusted,
+    EventBus,
+    Paused,
+    Resumed,
+    RunStopped,
+    Warned,
+)
+
+Source = Callable[[], list[tuple[str, dict[str, Any]]]]
+"""Brings commands (name, arguments) from elsewhere, such as other processes."""
+
+COMMANDS = ("pause", "resume", "stop", "adjust")
+"""What a source may bring."""
+
+_ADJUSTABLE: Mapping[str, tuple[Callable[[float], bool], str]] = {
+    "learning_rate": (lambda value: 0 < value < float("inf"), "above 0"),
+    "exploration": (lambda value: 0 <= value < 1, "at least 0 and below 1"),
+    "entropy": (lambda value: 0 <= value < float("inf"), "at least 0"),
+    "episodes": (lambda value: value >= 1 and value % 1 == 0, "a whole number above 0"),
+}
+
+_PAUSE_SECONDS = 0.2
+
+ADJUSTABLE = tuple(_ADJUSTABLE)
+"""Settings that can be changed while a training is under way."""
+
+
+class Control:
+    """Orders for one training, given from any thread and obeyed between iterations.
+
+    Args:
+        source: Asked for commands by `poll`, once in every iteration.
+    """
+
+    def __init__(self, source: Source | None = None) -> None:
+        self.source = source
+        self._lock = threading.Lock()
+        self._paused = False
+        self._stop_reason: str | None = None
+        self._interrupted = False
+        self._adjustments: dict[str, float] = {}
+
+    # What others ask for -------------------------------------------------------
+
+    def request_pause(self) -> None:
+        """Asks to save and wait after the current iteration."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Lets a paused training go on."""
+        self._paused = False
+
+    def stop(self, reason: str = "stopped on request") -> None:
+        """Asks to end early and keep what was learned: measured, saved as a model."""
+        self._stop_reason = self._stop_reason or reason or "stopped on request"
+
+    def interrupt(self) -> None:
+        """Asks to save and leave at once; the run can be resumed later."""
+        self._interrupted = True
+
+    def adjust(self, **changes: float) -> None:
+        """Asks for other settings from the next iteration on; see `ADJUSTABLE`.
+
+        Raises:
+            ConfigError: A setting cannot be changed now, or not to that value.
+        """
+        for name, value in changes.items():
+            if name not in _ADJUSTABLE:
+                known = ", ".join(ADJUSTABLE)
+                raise ConfigError(
+                    f"'{name}' cannot be changed while training."
+                    f"{did_you_mean(name, ADJUSTABLE)} Adjustable: {known}."
+                )
+            fits, allowed = _ADJUSTABLE[name]
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not number or not fits(value):
+                raise ConfigError(f"{name} must be {allowed}, not {value!r}.")
+        with self._lock:
+            self._adjustments.update(changes)
+
+    # What the trainer asks -----------------------------------------------------
+
+    @property
+    def paused(self) -> bool:
+        """Whether somebody wants the training to wait."""
+        return self._paused
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the training should end early; None if it should not."""
+        return self._stop_reason
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the training should save and leave at once."""
+        return self._interrupted
+
+    def poll(self) -> list[str]:
+        """Takes over what the source brings; returns complaints about bad commands."""
+        complaints = []
+        for command, arguments in self.source() if self.source else ():
+            try:
+                self._obey(command, arguments)
+            except (ConfigError, TypeError) as error:
+                complaints.append(f"Command '{command}' was ignored: {error}")
+        return complaints
+
+    def take_adjustments(self) -> dict[str, float]:
+        """Returns what was asked for since the last time."""
+        with self._lock:
+            taken, self._adjustments = self._adjustments, {}
+        return taken
+
+    def _obey(self, command: str, arguments: dict[str, Any]) -> None:
+        orders: dict[str, Callable[..., None]] = {
+            "pause": self.request_pause,
+            "resume": self.resume,
+            "stop": self.stop,
+            "adjust": self.adjust,
+        }
+        if command not in orders:
+            raise ConfigError(
+                f"there is no such command.{did_you_mean(command, COMMANDS)}"
+            )
+        orders[command](**arguments)
+
+
+def obey(
+    control: Control, progress: Progress, events: EventBus, save: Callable[[], None]
+) -> float:
+    """Does what the control asks for, between two iterations of a training.
+
+    Settings that change are saved at once: a run that is killed and resumed must go
+    on with them.
+
+    Args:
+        control: The orders.
+        progress: Its settings are changed.
+        events: Hears what was obeyed.
+        save: Saves a checkpoint.
+
+    Returns:
+        Seconds spent in a pause.
+
+    Raises:
+        KeyboardInterrupt: The control wants to leave; everything is saved.
+    """
+    paused_at: float | None = None
+    while True:
+        for complaint in control.poll():
+            events.emit(Warned(complaint))
+        if changes := control.take_adjustments():
+            progress.settings.update(changes)
+            save()
+            events.emit(Adjusted(progress.iteration, changes))
+        if control.interrupted:
+            save()
+            raise KeyboardInterrupt
+        if control.stop_reason is not None:
+            # What was asked for is what has been done.
+            progress.settings["episodes"] = progress.episodes
+            save()
+            events.emit(RunStopped(control.stop_reason))
+            break
+        if not control.paused:
+            break
+        if paused_at is None:
+            save()
+            paused_at = time.perf_counter()
+            events.emit(Paused(progress.iteration))
+        time.sleep(_PAUSE_SECONDS)
+    if paused_at is None:
+        return 0.0
+    events.emit(Resumed(progress.iteration))
+    return time.perf_counter() - paused_at
+
+
+@contextlib.contextmanager
+def deferred_interrupt(control: Control) -> Iterator[None]:
+    """Turns the first Ctrl-C into an order to save and leave, the second into the rest.
+
+    An update that is broken off in its middle would leave weights that are neither of
+    this iteration nor of the last one. Only the main thread hears Ctrl-C; elsewhere
+    this does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def on_interrupt(number: int, frame: FrameType | None) -> None:
+        if control.interrupted:
+            raise KeyboardInterrupt
+        control.interrupt()
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:
+        # Somebody else decides what Ctrl-C means here.
+        yield
+        return
+    signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

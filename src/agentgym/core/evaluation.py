@@ -1,0 +1,268 @@
+"""Measures a policy on tasks: reliability with its interval, cost, calibration.
+
+Nothing here is assumed: calls are counted where tools ran, tokens where the policy
+read and wrote them, seconds by the clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from agentgym.core.result import MANUAL_HOURS, Interval, TrainingMetrics
+
+if TYPE_CHECKING:
+    from agentgym.core.rollout import Rollout
+    from agentgym.core.task import Task
+    from agentgym.core.trajectory import Trajectory
+    from agentgym.policies.base import Policy
+
+__all__ = [
+    "MANUAL_HOURS",
+    "PRICES",
+    "Evaluation",
+    "Prices",
+    "calibration_error",
+    "evaluate",
+    "wilson",
+]
+
+_Z = 1.959963984540054  # of a two-sided 95% interval
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Dollars for a million tokens."""
+
+    input_per_million: float
+    output_per_million: float
+
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
+        """Dollars for tokens read and written."""
+        return (
+            prompt_tokens * self.input_per_million
+            + completion_tokens * self.output_per_million
+        ) / 1e6
+
+
+PRICES = Prices(input_per_million=0.15, output_per_million=0.60)
+"""The stated price table: the order of a small hosted model's list price.
+
+Cost reduction is a ratio, so only the proportion of the two matters for it.
+"""
+
+
+@dataclass(eq=False)
+class Evaluation:
+    """Judged episodes of one policy, one for each task."""
+
+    trajectories: list[Trajectory]
+
+    @cached_property
+    def decisions(self) -> list[tuple[float, bool]]:
+        """Confidence of each judged decision, and whether it was right."""
+        return [
+            (step.confidence, step.correct)
+            for trajectory in self.trajectories
+            for step in trajectory.steps
+            if step.correct is not None
+        ]
+
+    @property
+    def solved(self) -> int:
+        """Tasks that were solved."""
+        return sum(trajectory.success is True for trajectory in self.trajectories)
+
+    @property
+    def tool_reliability(self) -> float:
+        """Calls that were right and ran, over calls made and missed; 0 for none."""
+        right, total = self._calls
+        return right / total if total else 0.0
+
+    @property
+    def tokens_per_task(self) -> float:
+        """Mean tokens of a task, read and written."""
+        return _mean([trajectory.tokens for trajectory in self.trajectories])
+
+    def cost_per_solved_task(self, prices: Prices = PRICES) -> float:
+        """Dollars spent on all tasks, over tasks solved.
+
+        If nothing was solved this is the cost of all tasks: a lower bound.
+        """
+        total = sum(
+            prices.cost(trajectory.prompt_tokens, trajectory.completion_tokens)
+            for trajectory in self.trajectories
+        )
+        return total / max(1, self.solved)
+
+    def metrics(
+        self,
+        baseline: Evaluation | None = None,
+        *,
+        episodes_completed: int = 0,
+        total_training_time: float | None = None,
+        convergence_episode: int | None = None,
+        manual_hours: float = MANUAL_HOURS,
+        prices: Prices = PRICES,
+    ) -> TrainingMetrics:
+        """The figures.
+
+        Args:
+            baseline: The untrained policy on the same tasks; cost is compared to it.
+            episodes_completed: Episodes of training behind the policy.
+            total_training_time: Seconds of training; None if it was not trained.
+            convergence_episode: Episodes until validation first reached the target.
+            manual_hours: Hours by hand that time savings count against.
+            prices: What tokens cost.
+        """
+        count = len(self.trajectories)
+        success = self.solved / count if count else 0.0
+        savings = None
+        if total_training_time is not None:
+            savings = 1.0 - total_training_time / 3600.0 / manual_hours
+        rewards = [t.total_reward for t in self.trajectories]
+        judged = [reward for reward in rewards if reward is not None]
+        return TrainingMetrics(
+            tool_reliability=self.tool_reliability,
+            task_success=success,
+            tool_reliability_interval=self.tool_reliability_interval(),
+            task_success_interval=wilson(success, count),
+            avg_tokens_used=self.tokens_per_task,
+            avg_response_time=_mean(
+                [sum(s.latency for s in t.steps) for t in self.trajectories]
+            ),
+            cost_per_solved_task=self.cost_per_solved_task(prices),
+            cost_reduction=self._cost_reduction(baseline, prices),
+            time_savings=savings,
+            episodes_completed=episodes_completed,
+            total_training_time=total_training_time or 0.0,
+            final_reward=_mean(judged) if judged else None,
+            convergence_episode=convergence_episode,
+            tasks=count,
+            tool_calls=sum(t.tool_calls for t in self.trajectories),
+            per_tool=self._per_tool(),
+            failures=self._failures(),
+            calibration_error=calibration_error(self.decisions),
+            manual_hours=manual_hours,
+        )
+
+    def tool_reliability_interval(self) -> Interval:
+        """Of tool reliability, 95%.
+
+        Calls of one episode are not independent: a wrong one brings others. So the
+        number of calls is divided by the design effect of a ratio estimator over
+        tasks. Where all calls are right, or all wrong, nothing can be estimated from
+        the data, and only tasks are counted.
+        """
+        pairs = [
+            (t.correct_calls, t.tool_calls + t.missed_calls) for t in self.trajectories
+        ]
+        pairs = [pair for pair in pairs if pair[1]]
+        right, total = self._calls
+        if not total:
+            return wilson(0.0, 0)
+        ratio = right / total
+        if right in (0, total) or len(pairs) < 2:
+            return wilson(ratio, len(pairs))
+        squares = math.fsum((x - ratio * y) ** 2 for x, y in pairs)
+        variance = len(pairs) / (len(pairs) - 1) * squares / total**2
+        design_effect = max(1.0, variance / (ratio * (1 - ratio) / total))
+        return wilson(ratio, total / design_effect)
+
+    @property
+    def _calls(self) -> tuple[int, int]:
+        return (
+            sum(t.correct_calls for t in self.trajectories),
+            sum(t.tool_calls + t.missed_calls for t in self.trajectories),
+        )
+
+    def _cost_reduction(
+        self, baseline: Evaluation | None, prices: Prices
+    ) -> float | None:
+        if baseline is None or not self.solved:
+            return None
+        before = baseline.cost_per_solved_task(prices)
+        return 1.0 - self.cost_per_solved_task(prices) / before if before else None
+
+    def _per_tool(self) -> dict[str, dict[str, int]]:
+        calls: Counter[str] = Counter()
+        correct: Counter[str] = Counter()
+        for trajectory in self.trajectories:
+            for step in trajectory.steps:
+                ran = step.correct is True and all(r.ok for r in step.results)
+                for call in step.calls:
+                    calls[call.name] += 1
+                    correct[call.name] += ran
+        return {
+            name: {"calls": calls[name], "correct": correct[name]}
+            for name in sorted(calls)
+        }
+
+    def _failures(self) -> dict[str, int]:
+        kinds: Counter[str] = Counter()
+        for trajectory in self.trajectories:
+            if trajectory.failure is not None:
+                kinds[str(trajectory.failure)] += 1
+            for step in trajectory.steps:
+                if step.failure is not None:
+                    kinds[str(step.failure)] += 1
+        return dict(kinds.most_common())
+
+
+def evaluate(policy: Policy, rollout: Rollout, tasks: Sequence[Task]) -> Evaluation:
+    """Plays each task once, always taking the likeliest decision.
+
+    Rewards are given for the record; nothing is learned, and what the policy kept
+    for learning is dropped.
+    """
+    trajectories = rollout.play(policy, tasks)
+    for trajectory in trajectories:
+        rollout.reward(trajectory)
+        for step in trajectory.steps:
+            step.trace = None
+    return Evaluation(trajectories)
+
+
+def wilson(p: float, n: float) -> Interval:
+    """Wilson's 95% interval of a share `p` seen in `n` trials.
+
+    Args:
+        p: The share, 0 to 1.
+        n: Trials; may be an effective number and need not be whole. With none,
+            nothing is known: 0 to 1.
+    """
+    if n <= 0:
+        return Interval(0.0, 1.0)
+    square = _Z * _Z
+    center = (p + square / (2 * n)) / (1 + square / n)
+    half = _Z / (1 + square / n) * math.sqrt(p * (1 - p) / n + square / (4 * n * n))
+    # Rounding must not leave the share itself outside at its extremes.
+    return Interval(min(p, max(0.0, center - half)), max(p, min(1.0, center + half)))
+
+
+def calibration_error(
+    decisions: Sequence[tuple[float, bool]], bins: int = 10
+) -> float | None:
+    """Expected calibration error; None without decisions.
+
+    Decisions are put into bins by confidence; in each, mean confidence is compared
+    with the share that was right, and bins count by their size.
+    """
+    if not decisions:
+        return None
+    parts: list[list[tuple[float, bool]]] = [[] for _ in range(bins)]
+    for confidence, right in decisions:
+        parts[min(bins - 1, max(0, int(confidence * bins)))].append((confidence, right))
+    gaps = (
+        abs(math.fsum(c for c, _ in part) - sum(right for _, right in part))
+        for part in parts
+    )
+    return math.fsum(gaps) / len(decisions)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else 0.0

@@ -1,0 +1,262 @@
+"""What a training tells whoever listens: typed events, and the bus that carries them.
+
+The order of a run, where `?` may be missing and `*` may repeat:
+
+    RunStarted  BaselineMeasured?
+    (IterationDone  EvaluationDone?  CheckpointSaved?  Adjusted?  (Paused Resumed)?)*
+    RunStopped?
+    EvaluationDone(split="heldout")  RunFinished
+
+`BaselineMeasured` is missing in a run that was resumed after it. A run that was
+stopped early still ends with `RunFinished`; one that was interrupted ends with
+`RunStopped` alone and can be resumed. A run that broke ends with `RunFailed`. `Warned`
+may come at any time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+INTERRUPTED = "interrupted"
+"""Reason of a `RunStopped` after which the run can be resumed."""
+
+_WAITING = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened in a run."""
+
+    kind: ClassVar[str] = "event"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The event as JSON, `kind` included, without bulky fields."""
+        values = {
+            item.name: getattr(self, item.name)
+            for item in dataclasses.fields(self)
+            if not item.metadata.get("bulky")
+        }
+        return {"kind": self.kind, **values}
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted(Event):
+    """A run begins or goes on.
+
+    Attributes:
+        config: The settings in force (`TrainingConfig.to_dict`).
+        resumed_from: Iteration of the checkpoint it goes on from; None if it is new.
+    """
+
+    kind: ClassVar[str] = "run_started"
+    run_id: str
+    config: dict[str, Any]
+    resumed_from: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineMeasured(Event):
+    """The untrained policy was measured on the validation tasks."""
+
+    kind: ClassVar[str] = "baseline_measured"
+    metrics: dict[str, Any]
+    sample: tuple[dict[str, Any], ...] = field(
+        default=(), repr=False, metadata={"bulky": True}
+    )
+    """Some trajectories, failures first."""
+
+
+@dataclass(frozen=True, slots=True)
+class IterationDone(Event):
+    """One update was made.
+
+    Attributes:
+        iteration: Counts from 1.
+        episodes: Trained on so far, this iteration included.
+        values: mean_reward, success, reliability (all of the episodes sampled for
+            this update), loss, entropy, gradient_norm, clipped (0 or 1),
+            learning_rate, groups, groups_without_variance, unrewarded, broken,
+            episodes_per_second, tokens (a mean for each episode) and failures
+            (a count for each kind).
+    """
+
+    kind: ClassVar[str] = "iteration_done"
+    iteration: int
+    episodes: int
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationDone(Event):
+    """The policy was measured, greedily, on a split (`TrainingMetrics.to_dict`)."""
+
+    kind: ClassVar[str] = "evaluation_done"
+    iteration: int
+    episodes: int
+    split: str
+    metrics: dict[str, Any]
+    sample: tuple[dict[str, Any], ...] = field(
+        default=(), repr=False, metadata={"bulky": True}
+    )
+    """Some trajectories, failures first."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSaved(Event):
+    """The run can be resumed from here."""
+
+    kind: ClassVar[str] = "checkpoint_saved"
+    iteration: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Paused(Event):
+    """The run waits until somebody lets it go on."""
+
+    kind: ClassVar[str] = "paused"
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed(Event):
+    """The run goes on after a pause."""
+
+    kind: ClassVar[str] = "resumed"
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True)
+class Adjusted(Event):
+    """Somebody changed settings; they hold from the next iteration on."""
+
+    kind: ClassVar[str] = "adjusted"
+    iteration: int
+    changes: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Warned(Event):
+    """Something is not as it should be, and the run goes on."""
+
+    kind: ClassVar[str] = "warned"
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunStopped(Event):
+    """Training ended before its time.
+
+    With the reason `INTERRUPTED` the run is over and can be resumed; with any other,
+    what was learned so far is measured and saved, and `RunFinished` follows.
+    """
+
+    kind: ClassVar[str] = "run_stopped"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished(Event):
+    """The model is saved (`TrainingResult.to_dict`)."""
+
+    kind: ClassVar[str] = "run_finished"
+    result: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFailed(Event):
+    """The run broke; `error` is the line for people."""
+
+    kind: ClassVar[str] = "run_failed"
+    error: str
+
+
+Listener = Callable[[Event], None]
+
+
+class EventBus:
+    """Carries events to listeners, in the order in which they subscribed.
+
+    A listener that raises is dropped and reported once as `Warned`: a broken display
+    must not cost a training. What an *essential* listener raises ends the run.
+    """
+
+    def __init__(self) -> None:
+        self._listeners: list[tuple[Listener, bool]] = []
+
+    def subscribe(self, listener: Listener, *, essential: bool = False) -> None:
+        """Adds a listener."""
+        self._listeners.append((listener, essential))
+
+    def emit(self, event: Event) -> None:
+        """Tells every listener."""
+        warnings = []
+        for entry in list(self._listeners):
+            listener, essential = entry
+            try:
+                listener(event)
+            except Exception as error:
+                if essential:
+                    raise
+                self._listeners.remove(entry)
+                name = getattr(listener, "__qualname__", type(listener).__qualname__)
+                warnings.append(
+                    Warned(
+                        f"The listener {name} failed and hears nothing more: "
+                        f"{type(error).__name__}: {error}"
+                    )
+                )
+        for warning in warnings:
+            self.emit(warning)
+
+
+def stream_events(
+    work: Callable[[Listener], None], interrupt: Callable[[], None]
+) -> Iterator[Event]:
+    """Yields the events of work that is done in a thread of its own.
+
+    The work waits while too many events lie unread. What it raises is raised here.
+
+    Args:
+        work: Gets the listener to tell.
+        interrupt: Called if the iterator is closed before the work is done; the work
+            must then end soon.
+    """
+    events: queue.Queue[Event | None] = queue.Queue(_WAITING)
+    left = threading.Event()
+    raised: list[BaseException] = []
+
+    def put(event: Event | None) -> None:
+        while not left.is_set():
+            try:
+                return events.put(event, timeout=0.1)
+            except queue.Full:
+                continue
+
+    def run() -> None:
+        try:
+            work(put)
+        except BaseException as error:
+            raised.append(error)
+        finally:
+            put(None)
+
+    thread = threading.Thread(target=run, name="agentgym-training", daemon=True)
+    thread.start()
+    done = False
+    try:
+        while (event := events.get()) is not None:
+            yield event
+        done = True
+    finally:
+        left.set()
+        if not done:
+            interrupt()
+        thread.join()
+    if raised:
+        raise raised[0]

@@ -1,0 +1,139 @@
+"""From rewards to advantages: how credit is given to single steps.
+
+Siblings are episodes of one task, sampled from the same weights. Two ways to compare:
+
+- `broadcast`: an episode's mean reward against its siblings'; every step of the
+  episode gets the same advantage. A wrong second step after a right first one is
+  praised or blamed together with it.
+- `state`: steps that siblings took *at the same state* (the same conversation up to
+  there) are compared by the discounted mean of the rewards from there on. What was
+  right is then told from what was wrong within one episode.
+
+`benchmarks/credit.py` compares them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from agentgym.core.trajectory import Group, Step
+
+Credit = Literal["broadcast", "state"]
+
+_EPSILON = 1e-6
+
+
+@dataclass(slots=True)
+class Signal:
+    """What a set of groups has to teach."""
+
+    groups: int = 0
+    groups_without_variance: int = 0
+    """All siblings did equally well: nothing to compare."""
+    unrewarded: int = 0
+    """Episodes with a step that was never judged; left out, never taken as 0."""
+    steps_with_advantage: int = 0
+
+
+def assign_advantages(
+    groups: Sequence[Group], credit: Credit, discount: float
+) -> Signal:
+    """Sets `advantage` on every step that can be compared, and None on the others."""
+    signal = Signal(groups=len(groups))
+    for group in groups:
+        rewarded = []
+        for trajectory in group.trajectories:
+            for step in trajectory.steps:
+                step.advantage = step.parameter_advantage = None
+            if trajectory.total_reward is None:
+                signal.unrewarded += 1
+            else:
+                rewarded.append(trajectory.steps)
+        compare = _broadcast if credit == "broadcast" else _by_state
+        given = compare(rewarded, discount)
+        signal.steps_with_advantage += given
+        signal.groups_without_variance += not given
+    return signal
+
+
+def _broadcast(episodes: Sequence[Sequence[Step]], discount: float) -> int:
+    returns = [_mean([_reward(s) for s in steps]) for steps in episodes]
+    advantages = normalized(returns)
+    if advantages is None:
+        return 0
+    for steps, advantage in zip(episodes, advantages, strict=True):
+        for step in steps:
+            step.advantage = step.parameter_advantage = advantage
+    return sum(len(steps) for steps in episodes)
+
+
+def _by_state(episodes: Sequence[Sequence[Step]], discount: float) -> int:
+    at_state: dict[str, list[tuple[Step, float]]] = {}
+    with_tool: dict[tuple[str, ...], list[tuple[Step, float]]] = {}
+    for steps in episodes:
+        for step, value in zip(
+            steps, rewards_to_go([_reward(s) for s in steps], discount), strict=True
+        ):
+            if step.replayed:
+                continue
+            at_state.setdefault(step.state_key, []).append((step, value))
+            # Parameters are compared among those who chose the same tools.
+            tools = (step.state_key, *(call.name for call in step.calls))
+            with_tool.setdefault(tools, []).append((step, value))
+    given: set[int] = set()
+    for siblings in at_state.values():
+        for step, advantage in _compare(siblings):
+            step.advantage = advantage
+            given.add(id(step))
+    for siblings in with_tool.values():
+        for step, advantage in _compare(siblings):
+            step.parameter_advantage = advantage
+            given.add(id(step))
+    return len(given)
+
+
+def _compare(siblings: Sequence[tuple[Step, float]]) -> list[tuple[Step, float]]:
+    advantages = normalized([value for _, value in siblings])
+    if advantages is not None:
+        pairs = zip(siblings, advantages, strict=True)
+        return [(step, advantage) for (step, _), advantage in pairs]
+    # Equally wrong: nothing to prefer, but worth trying something else.
+    return [(step, 0.0) for step, _ in siblings if step.correct is False]
+
+
+def rewards_to_go(rewards: Sequence[float], discount: float) -> list[float]:
+    """Discounted mean of the rewards from each step on.
+
+    A mean and not a sum: every reward already holds the episode's outcome, and a sum
+    would pay for dawdling.
+    """
+    result = [0.0] * len(rewards)
+    total = weight = 0.0
+    for i in reversed(range(len(rewards))):
+        total = rewards[i] + discount * total
+        weight = 1.0 + discount * weight
+        result[i] = total / weight
+    return result
+
+
+def normalized(values: Sequence[float]) -> list[float] | None:
+    """Values minus their mean, over their deviation; None where all are equal."""
+    if len(values) < 2:
+        return None
+    mean = _mean(values)
+    deviation = math.sqrt(_mean([(v - mean) ** 2 for v in values]))
+    if deviation <= _EPSILON * max(1.0, abs(mean)):
+        return None
+    return [(v - mean) / deviation for v in values]
+
+
+def _reward(step: Step) -> float:
+    assert step.reward is not None
+    return step.reward
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)

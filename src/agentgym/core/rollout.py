@@ -1,0 +1,246 @@
+"""Episodes: a policy, acting in environments, many at a time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from agentgym.core.errors import AgentGymError
+from agentgym.core.task import Task
+from agentgym.core.tools import FailureKind, ToolRunner
+from agentgym.core.trajectory import Group, Step, Trajectory
+from agentgym.policies.base import GREEDY, DecisionRequest, Policy, Sampling
+from agentgym.scenarios.base import Scenario
+from agentgym.scenarios.environment import Environment
+
+
+# Where an episode branches off a sibling that went wrong, it should try other things.
+_FORK_EXPLORATION = 0.5
+
+
+class Rollout:
+    """Plays episodes of one scenario in lock-step, so that decisions are batched.
+
+    Environments are kept and used again; at most `at_once` are open at a time.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        max_steps: int,
+        tool_timeout: float = 10.0,
+        at_once: int = 256,
+    ) -> None:
+        self.scenario = scenario
+        self.max_steps = max_steps
+        self.at_once = at_once
+        self._runner = ToolRunner(tool_timeout)
+        self._environments: list[Environment] = []
+
+    def groups(
+        self,
+        policy: Policy,
+        tasks: Sequence[Task],
+        group_size: int,
+        sampling: Sampling,
+        seed: int = 0,
+        *,
+        branch: bool = True,
+    ) -> list[Group]:
+        """Samples up to `group_size` siblings of each task and rewards them.
+
+        With `branch`, half of the siblings start from the beginning. Where none of
+        them solves the task, the rest branch off: they repeat the sibling that got
+        furthest up to its first wrong step, and try something else there. So effort
+        goes to the states at which there is something to find out, and a group that
+        is solved already stays small.
+        """
+        start = max(2, group_size // 2) if branch else group_size
+        first = self.play(
+            policy, [t for t in tasks for _ in range(start)], sampling, seed
+        )
+        groups = [
+            Group(task, first[i * start : (i + 1) * start])
+            for i, task in enumerate(tasks)
+        ]
+        size = max(1, (group_size - start + 1) // 2)
+        for round_ in range(2):
+            forks = [
+                (group, prefix)
+                for group in groups
+                if len(group.trajectories) + size <= group_size
+                and (prefix := _furthest(group)) is not None
+                for _ in range(size)
+            ]
+            if not forks:
+                break
+            played = self.play(
+                policy,
+                [group.task for group, _ in forks],
+                sampling,
+                seed + 7919 * (round_ + 1),
+                [prefix for _, prefix in forks],
+            )
+            for (group, _), trajectory in zip(forks, played, strict=True):
+                group.trajectories.append(trajectory)
+        for group in groups:
+            for trajectory in group.trajectories:
+                self.reward(trajectory)
+        return groups
+
+    def play(
+        self,
+        policy: Policy,
+        tasks: Sequence[Task],
+        sampling: Sampling = GREEDY,
+        seed: int = 0,
+        prefixes: Sequence[Sequence[Step]] = (),
+    ) -> list[Trajectory]:
+        """Plays one episode of each task, in order, and judges it.
+
+        Args:
+            policy: Decides.
+            tasks: What to do.
+            sampling: How decisions are drawn.
+            seed: Decides injected faults.
+            prefixes: For each task, steps of a sibling to repeat at the start.
+        """
+        trajectories = []
+        for start in range(0, len(tasks), self.at_once):
+            some = slice(start, start + self.at_once)
+            trajectories += self._play(
+                policy, tasks[some], sampling, seed + start, prefixes[some]
+            )
+        return trajectories
+
+    def reward(self, trajectory: Trajectory) -> None:
+        """Lets the scenario reward each step; a broken episode stays unrewarded."""
+        if trajectory.failure is not None:
+            return
+        rewards = self.scenario.broadcast_rewards(trajectory)
+        for step, reward in zip(trajectory.steps, rewards, strict=True):
+            step.reward = float(reward)
+
+    def close(self) -> None:
+        """Closes all environments."""
+        for environment in self._environments:
+            environment.close()
+        self._environments.clear()
+        self._runner.close()
+
+    def _play(
+        self,
+        policy: Policy,
+        tasks: Sequence[Task],
+        sampling: Sampling,
+        seed: int,
+        prefixes: Sequence[Sequence[Step]],
+    ) -> list[Trajectory]:
+        while len(self._environments) < len(tasks):
+            self._environments.append(
+                self.scenario.create_environment(
+                    tasks, max_steps=self.max_steps, runner=self._runner
+                )
+            )
+        trajectories = [Trajectory(task) for task in tasks]
+        active: list[tuple[Environment, Trajectory]] = []
+        for i, (environment, trajectory) in enumerate(
+            zip(self._environments, trajectories, strict=False)
+        ):
+            prefix = prefixes[i] if prefixes else ()
+            if _guarded(
+                trajectory, _begin, environment, trajectory, seed * 65_537 + i, prefix
+            ):
+                active.append((environment, trajectory))
+        while active:
+            requests = [
+                DecisionRequest(
+                    environment.messages,
+                    environment.tool_list,
+                    environment.state_key,
+                    _FORK_EXPLORATION
+                    if trajectory.steps and trajectory.steps[-1].replayed
+                    else None,
+                )
+                for environment, trajectory in active
+            ]
+            decisions = policy.decide(requests, sampling)
+            still = []
+            for (environment, trajectory), request, decision in zip(
+                active, requests, decisions, strict=True
+            ):
+                step = Step(
+                    decision.message,
+                    state_key=request.state_key,
+                    prompt_tokens=decision.prompt_tokens,
+                    completion_tokens=decision.completion_tokens,
+                    latency=decision.latency,
+                    logprob=decision.logprob,
+                    confidence=decision.confidence,
+                    trace=decision.trace,
+                )
+                if not _guarded(trajectory, _act, environment, step):
+                    continue
+                trajectory.steps.append(step)
+                if not environment.done:
+                    still.append((environment, trajectory))
+                elif _guarded(trajectory, _finish, environment, trajectory):
+                    environment.release()
+            active = still
+        return trajectories
+
+
+def _begin(
+    environment: Environment, trajectory: Trajectory, seed: int, prefix: Sequence[Step]
+) -> None:
+    environment.reset_task(trajectory.task, seed)
+    for step in prefix:
+        again = Step(step.message, state_key=environment.state_key, replayed=True)
+        again.prompt_tokens = step.prompt_tokens
+        again.completion_tokens = step.completion_tokens
+        _act(environment, again)
+        trajectory.steps.append(again)
+
+
+def _furthest(group: Group) -> list[Step] | None:
+    """The longest right beginning of a group that has not solved its task."""
+    best: list[Step] | None = None
+    for trajectory in group.trajectories:
+        if trajectory.success:
+            return None
+        if trajectory.failure is not None:
+            continue
+        right = list(itertools.takewhile(lambda step: step.correct, trajectory.steps))
+        if len(right) < len(trajectory.steps) and (
+            best is None or len(right) > len(best)
+        ):
+            best = right
+    return best
+
+
+def _act(environment: Environment, step: Step) -> None:
+    outcome = environment.act(step.message)
+    step.calls, step.results = outcome.calls, outcome.results
+    step.correct, step.failure = outcome.verdict.correct, outcome.verdict.failure
+    if step.failure is None:
+        step.failure = next((r.failure for r in outcome.results if r.failure), None)
+    step.latency += sum(result.latency for result in outcome.results)
+
+
+def _finish(environment: Environment, trajectory: Trajectory) -> None:
+    trajectory.success, trajectory.outcome = environment.outcome()
+
+
+def _guarded(trajectory: Trajectory, function: Any, *arguments: Any) -> bool:
+    """Runs a scenario's own code; if it raises, this episode breaks off, no other."""
+    try:
+        function(*arguments)
+    except AgentGymError:
+        raise
+    except Exception as error:
+        trajectory.failure = FailureKind.AGENT_CRASH
+        trajectory.failure_text = f"{type(error).__name__}: {error}"
+        return False
+    return True

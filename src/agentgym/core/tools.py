@@ -1,0 +1,300 @@
+"""Tools: what an agent can call, a call, what came back, and the runner between."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+from agentgym.core.errors import ScenarioError
+
+
+class FailureKind(StrEnum):
+    """Why a step or an episode went wrong. Failures are data, not exceptions."""
+
+    WRONG_TOOL = "wrong_tool"
+    """The tool ran, but another one was due."""
+    BAD_ARGUMENTS = "bad_arguments"
+    """The right tool with wrong arguments, or arguments against the schema."""
+    UNKNOWN_TOOL = "unknown_tool"
+    """There is no tool of that name."""
+    INVALID_CALL = "invalid_call"
+    """The answer was no valid message or call at all."""
+    TOOL_ERROR = "tool_error"
+    """The tool raised, refused, or returned something that is not JSON."""
+    TIMEOUT = "timeout"
+    """The tool did not answer within its time limit."""
+    NEEDLESS_CALL = "needless_call"
+    """The call brought nothing that was not known or done already."""
+    NO_CALL = "no_call"
+    """The agent spoke although a tool call was due."""
+    AGENT_CRASH = "agent_crash"
+    """The agent itself raised or vanished."""
+
+
+class ToolError(Exception):
+    """Raised by a tool to refuse a call with a message the agent may read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call that an agent asked for."""
+
+    name: str
+    arguments: dict[str, Any]
+    id: str = "call_0"
+
+    def to_openai(self) -> dict[str, Any]:
+        """The call as it stands in an assistant message."""
+        return {
+            "id": self.id,
+            "type": "function",
+            "function": {"name": self.name, "arguments": json.dumps(self.arguments)},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a call brought back.
+
+    Attributes:
+        content: The text that the agent reads: JSON, also for errors.
+        failure: None exactly if the tool ran and answered.
+        latency: Seconds the tool took.
+    """
+
+    content: str
+    failure: FailureKind | None = None
+    latency: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether the tool ran and answered."""
+        return self.failure is None
+
+
+@dataclass(frozen=True, eq=False)
+class Tool:
+    """A function that an agent can call.
+
+    Attributes:
+        name: What the agent calls it.
+        description: What it does, in words; policies choose tools by it.
+        parameters: JSON schema of the arguments (an object schema).
+        function: Runs the tool. Gets the world first if `takes_world`, then the
+            arguments by name, and returns anything that JSON can hold.
+        takes_world: Whether the tool acts in the task's own world.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any] = field(
+        default_factory=lambda: {"type": "object", "properties": {}}
+    )
+    function: Callable[..., Any] | None = None
+    takes_world: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.parameters, Mapping) or (
+            self.parameters.get("type", "object") != "object"
+        ):
+            raise ScenarioError(
+                f"Tool '{self.name}': parameters must be a JSON schema of type object."
+            )
+
+    @classmethod
+    def from_openai(cls, schema: Mapping[str, Any]) -> Tool:
+        """Reads an OpenAI tool definition (with or without its outer wrapper)."""
+        inner = schema.get("function", schema)
+        if not isinstance(inner, Mapping) or not isinstance(inner.get("name"), str):
+            raise ScenarioError("A tool definition needs a function with a name.")
+        return cls(
+            name=inner["name"],
+            description=str(inner.get("description") or ""),
+            parameters=inner.get("parameters") or {"type": "object", "properties": {}},
+        )
+
+    def to_openai(self) -> dict[str, Any]:
+        """The definition that is sent to a model."""
+        return {
+            "type": "function",
+            "function": {
+                "name": self.name,
+                "description": self.description,
+                "parameters": dict(self.parameters),
+            },
+        }
+
+    @cached_property
+    def properties(self) -> dict[str, dict[str, Any]]:
+        """Schemas of the single parameters."""
+        return dict(self.parameters.get("properties") or {})
+
+    @cached_property
+    def required(self) -> frozenset[str]:
+        """Names of the parameters that must be given."""
+        return frozenset(self.parameters.get("required") or ())
+
+    @cached_property
+    def _validator(self) -> Any:
+        # Imported late: a CLI that lists scenarios validates nothing.
+        from jsonschema import Draft202012Validator
+        from jsonschema.exceptions import SchemaError
+
+        try:
+            Draft202012Validator.check_schema(self.parameters)
+        except SchemaError as error:
+            raise ScenarioError(
+                f"Tool '{self.name}': parameters are no valid JSON schema: "
+                f"{error.message}."
+            ) from None
+        return Draft202012Validator(
+            self.parameters, format_checker=Draft202012Validator.FORMAT_CHECKER
+        )
+
+    def check_arguments(self, arguments: Mapping[str, Any]) -> str | None:
+        """Returns what is wrong with the arguments, or None."""
+        error = next(self._validator.iter_errors(arguments), None)
+        if error is None:
+            return None
+        where = ".".join(str(part) for part in error.absolute_path)
+        return f"{where}: {error.message}" if where else str(error.message)
+
+
+class ToolRunner:
+    """Runs calls in a worker thread, so that a tool that hangs costs only its call.
+
+    A hung thread cannot be killed in Python: it is left behind (a daemon), and after
+    `max_hung` of them no further call is started, because each holds memory.
+    """
+
+    def __init__(self, timeout: float = 10.0, max_hung: int = 8) -> None:
+        self.timeout = timeout
+        self.max_hung = max_hung
+        self.hung = 0
+        self._requests: queue.SimpleQueue[Any] | None = None
+        self._answers: queue.SimpleQueue[Any] | None = None
+
+    def run(self, tools: Mapping[str, Tool], call: ToolCall, world: Any) -> ToolResult:
+        """Validates and runs one call; every way to fail comes back as a result."""
+        tool = tools.get(call.name)
+        if tool is None:
+            known = ", ".join(tools)
+            return _failed(
+                FailureKind.UNKNOWN_TOOL, f"no tool '{call.name}'; available: {known}"
+            )
+        wrong = tool.check_arguments(call.arguments)
+        if wrong is not None:
+            return _failed(FailureKind.BAD_ARGUMENTS, wrong)
+        if tool.function is None:
+            return _failed(FailureKind.TOOL_ERROR, f"'{call.name}' cannot be run here")
+        started = time.perf_counter()
+        kind, value = self._call(tool, call.arguments, world)
+        latency = time.perf_counter() - started
+        if kind is not None:
+            return _failed(kind, value, latency)
+        try:
+            content = json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            return _failed(
+                FailureKind.TOOL_ERROR, f"returned no JSON: {error}", latency
+            )
+        return ToolResult(content, None, latency)
+
+    def close(self) -> None:
+        """Ends the worker thread."""
+        if self._requests is not None:
+            self._requests.put(None)
+        self._requests = self._answers = None
+
+    def _call(
+        self, tool: Tool, arguments: dict[str, Any], world: Any
+    ) -> tuple[FailureKind | None, Any]:
+        if self.hung >= self.max_hung:
+            raise ScenarioError(
+                f"Tool '{tool.name}': {self.hung} tool calls hang for more than "
+                f"{self.timeout:g} s each. Give the tools a time limit of their own."
+            )
+        if self._requests is None or self._answers is None:
+            self._requests, self._answers = queue.SimpleQueue(), queue.SimpleQueue()
+            threading.Thread(
+                target=_serve,
+                args=(self._requests, self._answers),
+                name="agentgym-tools",
+                daemon=True,
+            ).start()
+        self._requests.put((tool, arguments, world))
+        try:
+            kind, value = self._answers.get(timeout=self.timeout)
+        except queue.Empty:
+            self.hung += 1
+            self._requests.put(None)
+            self._requests = self._answers = None
+            return FailureKind.TIMEOUT, f"no answer within {self.timeout:g} s"
+        return kind, value
+
+
+def _serve(requests: queue.SimpleQueue[Any], answers: queue.SimpleQueue[Any]) -> None:
+    while (request := requests.get()) is not None:
+        tool, arguments, world = request
+        try:
+            if tool.takes_world:
+                value = tool.function(world, **arguments)
+            else:
+                value = tool.function(**arguments)
+        except ToolError as error:
+            answers.put((FailureKind.TOOL_ERROR, str(error)))
+        except BaseException as error:
+            # Also SystemExit: a tool must not take the worker down with it.
+            text = f"{type(error).__name__}: {error}"
+            answers.put((FailureKind.TOOL_ERROR, text))
+        else:
+            answers.put((None, value))
+        del request, tool, arguments, world
+
+
+def _failed(kind: FailureKind, message: str, latency: float = 0.0) -> ToolResult:
+    content = json.dumps({"error": str(kind), "message": message})
+    return ToolResult(content, kind, latency)
+
+
+def tool_map(tools: Iterable[Tool]) -> dict[str, Tool]:
+    """Tools by name; two of one name are an error, since a call could not choose."""
+    result: dict[str, Tool] = {}
+    for tool in tools:
+        if tool.name in result:
+            raise ScenarioError(f"Two tools are named '{tool.name}'. Rename one.")
+        result[tool.name] = tool
+    return result
+
+
+def parse_calls(message: Mapping[str, Any]) -> list[ToolCall]:
+    """Reads the tool calls of an assistant message.
+
+    Raises:
+        ValueError: If a call has no name or its arguments are no JSON object.
+    """
+    calls = []
+    for raw in message.get("tool_calls") or ():
+        function = raw.get("function") if isinstance(raw, Mapping) else None
+        if not isinstance(function, Mapping) or not isinstance(
+            function.get("name"), str
+        ):
+            raise ValueError("a tool call needs a function with a name")
+        arguments = function.get("arguments") or "{}"
+        if isinstance(arguments, str):
+            with contextlib.suppress(json.JSONDecodeError):
+                arguments = json.loads(arguments)
+        if not isinstance(arguments, dict):
+            raise ValueError(f"arguments of '{function['name']}' are no JSON object")
+        calls.append(
+            ToolCall(function["name"], arguments, str(raw.get("id") or "call_0"))
+        )
+    return calls

@@ -1,0 +1,310 @@
+"""A trained agent: a policy with the tools it was trained on and where it came from.
+
+agent = TrainedAgent.load("customer_support")
+run = agent.run("Where is my order A-1042?", tools=my_tools)
+print(run.answer, run.confidence)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from agentgym.core._loop import draw_tasks
+from agentgym.core.config import TrainingConfig
+from agentgym.core.errors import (
+    AgentGymError,
+    FormatError,
+    MissingExtraError,
+    ModelNotFoundError,
+    StoreError,
+)
+from agentgym.core.evaluation import evaluate
+from agentgym.core.result import TrainingMetrics, clean
+from agentgym.core.rollout import Rollout
+from agentgym.core.task import Message, Split
+from agentgym.core.tools import Tool, ToolCall, ToolRunner, tool_map
+from agentgym.policies.base import DecisionRequest, Policy
+from agentgym.policies.registry import load_policy
+from agentgym.utils.files import atomic_write_text
+
+FORMAT = "agentgym-model"
+VERSION = 1
+FILE = "agent.json"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRun:
+    """What an agent did with a message.
+
+    Attributes:
+        status: "finished" with an answer; "asked" the user something; "pending" with
+            a call that the caller must run; "cut_off" after the most steps.
+        answer: What it said last; None if it waits for a call or was cut off.
+        messages: The whole conversation.
+        calls: All calls it made, in order, pending ones included.
+        confidence: Of its least sure decision, 0 to 1.
+    """
+
+    status: Literal["finished", "asked", "pending", "cut_off"]
+    answer: str | None
+    messages: list[Message]
+    calls: list[ToolCall]
+    confidence: float
+
+    @property
+    def pending(self) -> list[ToolCall]:
+        """Calls that the caller must run; see `TrainedAgent.run`."""
+        if self.status != "pending":
+            return []
+        return self.calls[-len(self.messages[-1]["tool_calls"]) :]
+
+
+class TrainedAgent:
+    """A trained policy, ready to work.
+
+    Attributes:
+        policy: Decides.
+        tools: The definitions of the tools it was trained on; they have no function.
+        metadata: policy, scenario, system_prompt, config, metrics, baseline,
+            baseline_tokens, run_id, versions (of libraries), created.
+    """
+
+    def __init__(
+        self, policy: Policy, tools: Sequence[Tool], metadata: Mapping[str, Any]
+    ) -> None:
+        self.policy = policy
+        self.tools = list(tools)
+        self.metadata = dict(metadata)
+
+    @classmethod
+    def load(cls, model: str | Path, home: Path | str | None = None) -> TrainedAgent:
+        """Reads a model.
+
+        Args:
+            model: A name ("customer_support" is its newest version), a name with a
+                version ("customer_support_v1.2"), or a folder.
+            home: Where models are kept; `$AGENTGYM_HOME` or `./.agentgym` if None.
+
+        Raises:
+            ModelNotFoundError: There is no such model or folder.
+            FormatError: The folder holds no model that this AgentGym can read.
+        """
+        folder = _find(model, None if home is None else Path(home))
+        about = _read(folder)
+        try:
+            tools = [Tool.from_openai(definition) for definition in about.pop("tools")]
+            name = str(about["policy"])
+        except (KeyError, TypeError, AttributeError, AgentGymError):
+            raise FormatError(f"{folder / FILE} is damaged. Train again.") from None
+        return cls(load_policy(name, folder), tools, about)
+
+    def save(self, folder: Path | str) -> None:
+        """Writes the agent into a folder, which is made if missing.
+
+        Raises:
+            StoreError: It cannot be written.
+        """
+        folder = Path(folder)
+        about = {
+            "format": FORMAT,
+            "version": VERSION,
+            **self.metadata,
+            "policy": self.policy.name,
+            "tools": [tool.to_openai() for tool in self.tools],
+        }
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.policy.save(folder)
+            text = json.dumps(clean(about), indent=2, allow_nan=False)
+            atomic_write_text(folder / FILE, f"{text}\n")
+        except OSError as error:
+            raise StoreError(
+                f"Cannot write the model to {folder}: {error.strerror or error}."
+            ) from error
+
+    def run(
+        self,
+        message: str | Sequence[Message],
+        tools: Sequence[Tool] | None = None,
+        max_steps: int = 10,
+    ) -> AgentRun:
+        """Works on a message, or goes on with a conversation.
+
+        A call of a tool that has no function (or needs a scenario's world) cannot be
+        run here: the run ends with status "pending". Run the call, append its result
+        to `messages` as a message of role "tool", and call `run` with them again.
+
+        Args:
+            message: What the user says, or a whole conversation.
+            tools: What it may call; by default the definitions it was trained on.
+            max_steps: Decisions at most.
+        """
+        conversation = self._opening(message)
+        known = tool_map(self.tools if tools is None else tools)
+        runner = ToolRunner()
+        calls: list[ToolCall] = []
+        confidence = 1.0
+        try:
+            for _ in range(max_steps):
+                request = DecisionRequest(conversation, list(known.values()))
+                decision = self.policy.decide([request])[0]
+                confidence = min(confidence, decision.confidence)
+                conversation.append({"role": "assistant", **decision.message})
+                calls += decision.calls
+                if not decision.calls:
+                    answer = str(decision.message.get("content") or "")
+                    status: Literal["asked", "finished"] = (
+                        "asked" if decision.kind == "ask" else "finished"
+                    )
+                    return AgentRun(status, answer, conversation, calls, confidence)
+                if not all(_can_run(known.get(c.name)) for c in decision.calls):
+                    return AgentRun("pending", None, conversation, calls, confidence)
+                for call in decision.calls:
+                    content = runner.run(known, call, None).content
+                    conversation.append(
+                        {"role": "tool", "tool_call_id": call.id, "content": content}
+                    )
+        finally:
+            runner.close()
+        return AgentRun("cut_off", None, conversation, calls, confidence)
+
+    def evaluate(
+        self,
+        scenario: str | None = None,
+        *,
+        split: Split = "heldout",
+        tasks: int | None = None,
+        seed: int | None = None,
+    ) -> TrainingMetrics:
+        """Measures the agent on tasks of a scenario.
+
+        Args:
+            scenario: By default the one it was trained on, with the same options.
+            split: Which tasks.
+            tasks: How many; by default as many as at the end of its training.
+            seed: Chooses the tasks; by default those of its training.
+        """
+        from agentgym.scenarios.registry import ScenarioRegistry
+
+        config = TrainingConfig.from_dict(self.metadata["config"])
+        same = scenario is None or scenario == config.scenario
+        options = config.scenario_options if same else {}
+        world = ScenarioRegistry.load(scenario or config.scenario, **options)
+        if same:
+            world.baseline_tokens = self.metadata.get("baseline_tokens")
+        rollout = Rollout(
+            world, max_steps=config.max_steps, tool_timeout=config.tool_timeout
+        )
+        try:
+            chosen = draw_tasks(
+                world,
+                split,
+                config.seed if seed is None else seed,
+                config.heldout_tasks if tasks is None else tasks,
+            )
+            return evaluate(self.policy, rollout, chosen).metrics()
+        finally:
+            rollout.close()
+
+    def to_langchain(self) -> NoReturn:
+        """The agent for LangChain.
+
+        Raises:
+            MissingExtraError: Always, as long as the adapter is not installed.
+        """
+        raise MissingExtraError("Handing the agent to LangChain", "langchain")
+
+    def to_autogen(self) -> NoReturn:
+        """The agent for AutoGen.
+
+        Raises:
+            MissingExtraError: Always, as long as the adapter is not installed.
+        """
+        raise MissingExtraError("Handing the agent to AutoGen", "autogen")
+
+    def to_crewai(self) -> NoReturn:
+        """The agent for CrewAI.
+
+        Raises:
+            MissingExtraError: Always, as long as the adapter is not installed.
+        """
+        raise MissingExtraError("Handing the agent to CrewAI", "crewai")
+
+    def _opening(self, message: str | Sequence[Message]) -> list[Message]:
+        if isinstance(message, str):
+            message = [{"role": "user", "content": message}]
+        conversation = [dict(part) for part in message]
+        prompt = self.metadata.get("system_prompt")
+        if prompt and not any(part.get("role") == "system" for part in conversation):
+            # As in training, where every task opens with it.
+            conversation.insert(0, {"role": "system", "content": prompt})
+        return conversation
+
+
+def library_versions() -> dict[str, str]:
+    """What a model was made with."""
+    import platform
+
+    import numpy as np
+
+    from agentgym._version import __version__
+
+    return {
+        "agentgym": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
+
+
+def _can_run(tool: Tool | None) -> bool:
+    # An unknown tool can be "run": the agent then reads that there is none.
+    return tool is None or (tool.function is not None and not tool.takes_world)
+
+
+def _find(model: str | Path, home: Path | None) -> Path:
+    separators = [os.sep, *filter(None, [os.altsep])]
+    if isinstance(model, Path) or any(mark in model for mark in separators):
+        if not Path(model).is_dir():
+            raise ModelNotFoundError(str(model), (), "There is no such folder.")
+        return Path(model)
+    from agentgym.store import Store
+
+    with Store(home) as store:
+        try:
+            return store.get_model(model).path
+        except ModelNotFoundError:
+            if Path(model).is_dir():
+                return Path(model)
+            raise
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    path = folder / FILE
+    try:
+        about = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise FormatError(
+            f"{folder} holds no model of AgentGym: {FILE} is missing."
+        ) from None
+    except OSError as error:
+        raise FormatError(
+            f"{path} cannot be read: {error.strerror or error}."
+        ) from None
+    except (ValueError, RecursionError):
+        raise FormatError(f"{path} is truncated or no JSON. Train again.") from None
+    if not isinstance(about, dict) or about.pop("format", None) != FORMAT:
+        raise FormatError(f"{path} describes no model of AgentGym.")
+    version = about.pop("version", None)
+    if version != VERSION:
+        newer = isinstance(version, int) and version > VERSION
+        advice = "Update AgentGym" if newer else "Train again"
+        raise FormatError(
+            f"{path} has format version {version!r}; this AgentGym reads version "
+            f"{VERSION}. {advice}."
+        )
+    return about

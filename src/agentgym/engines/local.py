@@ -1,0 +1,377 @@
+"""The local engine: trains in this process and keeps everything in the store."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentgym.core.checkpoint import Checkpoint, CheckpointFolder
+from agentgym.core.config import TrainingConfig
+from agentgym.core.control import Control, deferred_interrupt
+from agentgym.core.errors import AgentGymError, ConfigError, ScenarioError, UsageError
+from agentgym.core.events import (
+    INTERRUPTED,
+    BaselineMeasured,
+    EvaluationDone,
+    Event,
+    EventBus,
+    IterationDone,
+    Listener,
+    Paused,
+    Resumed,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    RunStopped,
+    Warned,
+)
+from agentgym.core.result import TrainingResult
+from agentgym.core.rollout import Rollout
+from agentgym.core.trained_agent import TrainedAgent, library_versions
+from agentgym.core.trainer import Trained, run_training
+from agentgym.engines.base import Engine
+from agentgym.policies.base import COMPONENTS, Policy
+from agentgym.policies.registry import create_policy, policy_class
+from agentgym.scenarios.base import Scenario
+from agentgym.scenarios.registry import ScenarioRegistry
+from agentgym.store import RunFields, Store
+from agentgym.store.files import file_errors
+from agentgym.store.rows import split_reference
+from agentgym.utils.files import file_lock
+
+RESULT = "result.json"
+
+_HEARTBEAT_SECONDS = 2.0
+
+
+class LocalEngine(Engine):
+    """Trains in this process."""
+
+    name = "local"
+
+    def train(
+        self,
+        config: TrainingConfig,
+        *,
+        home: Path | None,
+        listeners: Sequence[Listener],
+        control: Control,
+    ) -> TrainingResult:
+        """Carries out a new run; see `Engine.train`."""
+        scenario, config = resolve(config)
+        with Store(home) as store:
+            policy = create_policy(config.policy, config.seed)
+            run = _Run(store, secrets.token_hex(4), config, scenario)
+            store.create_run(
+                run.id,
+                scenario=config.scenario,
+                policy=config.policy,
+                engine=self.name,
+                seed=config.seed,
+                config=config.to_dict(),
+            )
+            with run.alone():
+                return run.carry_out(policy, None, "", listeners, control)
+
+    def resume(
+        self,
+        run_id: str,
+        *,
+        home: Path | None,
+        listeners: Sequence[Listener],
+        control: Control,
+    ) -> TrainingResult:
+        """Goes on with a run whose process is gone; see `Engine.resume`."""
+        with Store(home) as store:
+            row = store.get_run(run_id)
+            config = TrainingConfig.from_dict(row.config)
+            scenario = ScenarioRegistry.load(config.scenario, **config.scenario_options)
+            run = _Run(store, row.id, config, scenario)
+            with run.alone():
+                if (result := run.published()) is not None:
+                    run.finish(result, listeners)
+                    return result
+                policy = create_policy(config.policy, config.seed)
+                start, warning = run.checkpoints.load()
+                # Rows of iterations that will be made again, and orders that were
+                # meant for the process before.
+                store.forget_after(row.id, start.progress.iteration if start else -1)
+                store.take_commands(row.id)
+                return run.carry_out(policy, start, warning, listeners, control)
+
+
+def resolve(config: TrainingConfig) -> tuple[Scenario, TrainingConfig]:
+    """Loads what the settings name, and fills in the defaults.
+
+    Raises:
+        ScenarioNotFoundError: There is no such scenario.
+        PolicyNotFoundError: There is no such policy.
+        ConfigError: A setting is wrong, or nothing reads it.
+    """
+    scenario = ScenarioRegistry.load(config.scenario)
+    resolved = config.resolve(
+        scenario.training_defaults(),
+        policy_class(config.policy).training_defaults,
+        scenario.options,
+    )
+    trainable_components(resolved, scenario)
+    if split_reference(resolved.name or "")[1] is not None:
+        raise ConfigError(
+            f"name: should leave the version out, got '{resolved.name}'; versions are "
+            "counted up by themselves."
+        )
+    if resolved.scenario_options:
+        scenario = ScenarioRegistry.load(config.scenario, **resolved.scenario_options)
+    return scenario, resolved
+
+
+def trainable_components(config: TrainingConfig, scenario: Scenario) -> frozenset[str]:
+    """The components that learn: the user's choice, else what the scenario declares.
+
+    Raises:
+        ScenarioError: The scenario declares a component that no agent has, or none.
+    """
+    if config.components is not None:
+        return frozenset(config.components)
+    declared = scenario.define_trainable_components()
+    unknown = sorted(set(declared) - set(COMPONENTS))
+    if unknown or not any(declared.values()):
+        problem = f"unknown: {', '.join(unknown)}" if unknown else "none learns"
+        raise ScenarioError(
+            f"Scenario '{scenario.name}': define_trainable_components is wrong "
+            f"({problem}). Components: {', '.join(COMPONENTS)}."
+        )
+    return frozenset(name for name, learns in declared.items() if learns)
+
+
+class StoreListener:
+    """Writes what a run tells into the store, at once.
+
+    A row is there before the checkpoint that follows it, so that a run resumed from
+    that checkpoint misses none.
+    """
+
+    def __init__(self, store: Store, run_id: str) -> None:
+        self._store = store
+        self._run_id = run_id
+        self._stopped = False
+        self._beat = 0.0
+
+    def __call__(self, event: Event) -> None:
+        """Hears an event."""
+        store, run_id = self._store, self._run_id
+        match event:
+            case RunStarted():
+                self._update(status="running", pid=os.getpid(), error=None, result=None)
+            case BaselineMeasured(metrics=metrics):
+                store.add_evaluation(run_id, "validation", 0, 0, metrics)
+                store.add_trajectories(run_id, 0, event.sample)
+            case EvaluationDone(iteration=iteration, episodes=episodes):
+                store.add_evaluation(
+                    run_id, event.split, iteration, episodes, event.metrics
+                )
+                if event.sample:
+                    store.add_trajectories(run_id, iteration, event.sample)
+                self._update(episodes=episodes)
+            case IterationDone(iteration=iteration, episodes=episodes):
+                store.add_points(run_id, [(iteration, episodes, event.values)])
+                if time.monotonic() - self._beat > _HEARTBEAT_SECONDS:
+                    self._update(episodes=episodes)
+            case Paused():
+                self._update(status="paused")
+            case Resumed():
+                self._update(status="running")
+            case RunStopped(reason=reason):
+                if reason == INTERRUPTED:
+                    self._update(status="interrupted")
+                self._stopped = True
+            case RunFailed(error=error):
+                self._update(status="failed", error=error)
+            case RunFinished(result=result):
+                self._update(
+                    status="stopped" if self._stopped else "finished",
+                    episodes=result["metrics"]["episodes_completed"],
+                    model=result["model"],
+                    result=result,
+                )
+
+    def _update(self, **fields: Any) -> None:
+        self._beat = time.monotonic()
+        changes: RunFields = {"heartbeat": time.time(), **fields}  # type: ignore[typeddict-item]
+        self._store.update_run(self._run_id, **changes)
+
+
+class _Run:
+    """One run and the folder it lives in."""
+
+    def __init__(
+        self,
+        store: Store,
+        run_id: str,
+        config: TrainingConfig,
+        scenario: Scenario,
+    ) -> None:
+        self.id = run_id
+        self._store = store
+        self._config = config
+        self._scenario = scenario
+        self._folder = store.runs_dir / run_id
+        self.checkpoints = CheckpointFolder(self._folder)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keeps other processes from carrying out the same run."""
+        with contextlib.ExitStack() as stack:
+            with file_errors(self._folder):
+                self._folder.mkdir(parents=True, exist_ok=True)
+                try:
+                    stack.enter_context(file_lock(self._folder / "lock", timeout=0))
+                except TimeoutError:
+                    raise UsageError(
+                        f"Run '{self.id}' is under way in another process. Wait for "
+                        "it, or stop that one first."
+                    ) from None
+            yield
+
+    def carry_out(
+        self,
+        policy: Policy,
+        start: Checkpoint | None,
+        warning: str,
+        listeners: Sequence[Listener],
+        control: Control,
+    ) -> TrainingResult:
+        """Trains, measures and publishes."""
+        events = self._events(listeners)
+        rollout = Rollout(
+            self._scenario,
+            max_steps=self._config.max_steps,
+            tool_timeout=self._config.tool_timeout,
+        )
+        try:
+            with self._commands(control), deferred_interrupt(control):
+                at = None if start is None else start.progress.iteration
+                events.emit(RunStarted(self.id, self._config.to_dict(), at))
+                if warning:
+                    events.emit(Warned(warning))
+                trained = run_training(
+                    self._config,
+                    rollout,
+                    policy,
+                    trainable_components(self._config, self._scenario),
+                    checkpoints=self.checkpoints,
+                    start=start,
+                    events=events,
+                    control=control,
+                )
+                result = self._publish(trained)
+                self._save(result)
+                events.emit(RunFinished(result.to_dict()))
+                with file_errors(self._folder):
+                    self.checkpoints.clear()
+        except KeyboardInterrupt:
+            with contextlib.suppress(AgentGymError):
+                events.emit(RunStopped(INTERRUPTED))
+            raise
+        except Exception as error:
+            # What went wrong first is what the caller needs to hear.
+            with contextlib.suppress(AgentGymError):
+                events.emit(RunFailed(_one_line(error)))
+            raise
+        finally:
+            rollout.close()
+        return result
+
+    def published(self) -> TrainingResult | None:
+        """What the run has brought already; None if it must go on."""
+        path = self._folder / RESULT
+        if path.exists():
+            return TrainingResult.load(path)
+        # Killed after its model was there for all to see, before it could say so.
+        for model in self._store.list_models():
+            if model.run_id == self.id:
+                return TrainingResult.load(model.path / RESULT)
+        return None
+
+    def finish(self, result: TrainingResult, listeners: Sequence[Listener]) -> None:
+        """Says that the run is finished, if that is not known yet."""
+        events = EventBus()
+        if self._store.get_run(self.id).status not in ("finished", "stopped"):
+            self._save(result)
+            events = self._events(())
+        for listener in listeners:
+            events.subscribe(listener)
+        events.emit(RunFinished(result.to_dict()))
+
+    def _publish(self, trained: Trained) -> TrainingResult:
+        config, scenario = self._config, self._scenario
+        environment = scenario.create_environment()
+        about = {
+            "scenario": config.scenario,
+            "system_prompt": scenario.system_prompt,
+            "config": config.to_dict(),
+            "metrics": trained.metrics.to_dict(),
+            "baseline": trained.baseline.to_dict(),
+            "baseline_tokens": trained.progress.baseline_tokens,
+            "run_id": self.id,
+            "versions": library_versions(),
+            "created": datetime.datetime.now(datetime.UTC).isoformat("T", "seconds"),
+        }
+        agent = TrainedAgent(trained.policy, environment.tool_list, about)
+        environment.close()
+        name = config.name or scenario.name
+        with self._store.reserve_model(name, run_id=self.id) as draft:
+            result = TrainingResult(
+                run_id=self.id,
+                model=draft.full_name,
+                config=config.to_dict(),
+                metrics=trained.metrics,
+                baseline=trained.baseline,
+                trained_model_path=str(draft.path),
+                artifacts={"result": str(self._folder / RESULT)},
+                history=trained.progress.history,
+            )
+            agent.save(draft.folder)
+            with file_errors(draft.folder):
+                result.save(draft.folder / RESULT)
+            draft.metadata.update(about, policy=config.policy)
+        return result
+
+    def _save(self, result: TrainingResult) -> None:
+        with file_errors(self._folder):
+            result.save(self._folder / RESULT)
+
+    def _events(self, listeners: Sequence[Listener]) -> EventBus:
+        events = EventBus()
+        events.subscribe(StoreListener(self._store, self.id), essential=True)
+        for listener in listeners:
+            events.subscribe(listener)
+        return events
+
+    @contextlib.contextmanager
+    def _commands(self, control: Control) -> Iterator[None]:
+        """Lets the control hear what other processes ask of this run."""
+        own = control.source
+
+        def source() -> list[tuple[str, dict[str, Any]]]:
+            others = self._store.take_commands(self.id)
+            return [*own(), *others] if own is not None else others
+
+        control.source = source
+        try:
+            yield
+        finally:
+            control.source = own
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return (
+        text if isinstance(error, AgentGymError) else f"{type(error).__name__}: {text}"
+    )

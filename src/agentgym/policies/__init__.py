@@ -1,0 +1,1 @@
+"""Policies: what decides, and how it learns."""

@@ -1,0 +1,149 @@
+"""The policy contract: decide on messages and tools, learn from judged groups."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from agentgym.core.task import Message
+from agentgym.core.tools import Tool, ToolCall
+from agentgym.core.trajectory import Group
+
+COMPONENTS = (
+    "tool_selection",
+    "parameter_selection",
+    "tool_execution",
+    "output_generation",
+)
+"""The parts of an agent that a scenario declares trainable or frozen."""
+
+
+@dataclass(slots=True)
+class DecisionRequest:
+    """One chat completion with tools.
+
+    Attributes:
+        state_key: Requests with the same non-empty key hold the same conversation
+            and tools, so a policy may compute them once.
+        exploration: Share of uniform draws for this request alone, where it differs
+            from the sampling's.
+    """
+
+    messages: Sequence[Message]
+    tools: Sequence[Tool]
+    state_key: str = ""
+    exploration: float | None = None
+
+
+@dataclass(slots=True)
+class Decision:
+    """The assistant's answer to a request.
+
+    Attributes:
+        kind: A tool call, a question to the user, or the closing answer.
+        logprob: Log-probability with which the sampler drew it.
+        confidence: Calibrated estimate that the decision is right, 0 to 1.
+        trace: What `learn` needs; opaque to everybody else.
+    """
+
+    message: Message
+    kind: Literal["call", "ask", "finish"]
+    calls: tuple[ToolCall, ...] = ()
+    logprob: float = 0.0
+    confidence: float = 0.0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    latency: float = 0.0
+    trace: Any = None
+
+
+@dataclass(slots=True)
+class Sampling:
+    """How decisions are drawn. Without an `rng` the most likely one is taken.
+
+    Attributes:
+        exploration: Share of decisions drawn uniformly from the valid ones.
+    """
+
+    rng: np.random.Generator | None = None
+    exploration: float = 0.0
+
+
+GREEDY = Sampling()
+
+
+@dataclass(slots=True)
+class UpdateStats:
+    """What one update did."""
+
+    loss: float = 0.0
+    entropy: float = 0.0
+    gradient_norm: float = 0.0
+    clipped: bool = False
+    steps_learned: int = 0
+    gradient_norms: dict[str, float] = field(default_factory=dict)
+    """By component; exactly 0.0 for a frozen one."""
+
+
+class Policy(ABC):
+    """Decides, and learns from what came of it.
+
+    A policy holds no random state: whoever asks for samples brings the generator, so
+    that a run is a function of its seed.
+    """
+
+    name: ClassVar[str]
+    training_defaults: ClassVar[Mapping[str, Any]] = {}
+    """Tuned settings that stand where neither user nor scenario set one."""
+
+    @abstractmethod
+    def decide(
+        self, requests: Sequence[DecisionRequest], sampling: Sampling = GREEDY
+    ) -> list[Decision]:
+        """Answers all requests, in one batch."""
+
+    @abstractmethod
+    def learn(
+        self,
+        groups: Sequence[Group],
+        *,
+        learning_rate: float,
+        entropy: float,
+        trainable: frozenset[str],
+    ) -> UpdateStats:
+        """Takes one update from steps with an advantage, sampled by this policy.
+
+        Args:
+            learning_rate: Of this update.
+            entropy: Weight of the entropy bonus in this update.
+            trainable: Components that may change; the others keep every bit.
+        """
+
+    def calibrate(self, decisions: Sequence[tuple[float, bool]]) -> None:  # noqa: B027
+        """Fits `confidence` on (raw confidence, was right) pairs of validation."""
+
+    @abstractmethod
+    def count_tokens(self, text: str) -> int:
+        """Tokens of a text as this policy's tokenizer counts them."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """All that learning changes, optimiser included: arrays and plain JSON."""
+
+    @abstractmethod
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Takes on what `state` returned."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Writes what is needed to decide (no optimiser) into an existing folder."""
+
+    @classmethod
+    @abstractmethod
+    def load(cls, folder: Path) -> Policy:
+        """Reads what `save` wrote."""

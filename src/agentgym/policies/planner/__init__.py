@@ -1,0 +1,1 @@
+"""The planner: tool and parameter heads over a frozen sentence encoder, no torch."""

@@ -1,0 +1,372 @@
+"""Values that a parameter could take, found from its JSON schema alone.
+
+Whatever a schema says (enum, const, boolean, number, string format, pattern, array,
+nested object) becomes a list of valid values: those the schema names, and those that
+the conversation and the tool results offer. Every value conforms to the schema.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from agentgym.policies.planner.conversation import (
+    Field,
+    Part,
+    Result,
+    Said,
+    Span,
+)
+
+MAX_CANDIDATES = 48
+"""Values kept for one parameter: the first found, latest part of the chat first."""
+
+_MAX_DEPTH = 4
+
+_FORMATS: dict[str, str] = {
+    "email": r"[A-Za-z0-9][\w.+-]*@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+",
+    "idn-email": r"[\w][\w.+-]*@[\w-]+(?:\.[\w-]+)+",
+    "date": r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])",
+    "date-time": r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)",
+    "time": r"\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)",
+    "uri": r"[a-z][a-z0-9+.-]*://[^\s<>\"']+[^\s<>\"'.,;:!?)]",
+    "uuid": r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
+    "ipv4": r"(?:\d{1,3}\.){3}\d{1,3}",
+    "hostname": r"[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+",
+    "phone": r"\+?\d[\d\s()/-]{5,}\d",
+}
+
+# What this module takes care of itself; a schema that says more is left to jsonschema.
+_HANDLED = frozenset(
+    "type enum const description title default examples items properties required "
+    "additionalProperties minItems $ref anyOf oneOf $defs definitions pattern format "
+    "minLength maxLength minimum maximum".split()
+)
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A valid value and where it was found.
+
+    Attributes:
+        value: What would be passed to the tool.
+        kind: By what it was found ("enum", "pattern", "named", "field", ...).
+        spans: (part, span) for each place in what the user said.
+        fields: (part, field) for each place in tool results.
+    """
+
+    value: Any
+    kind: str
+    spans: list[tuple[int, Span]] = field(default_factory=list)
+    fields: list[tuple[int, Field]] = field(default_factory=list)
+
+
+def is_choice(schema: Mapping[str, Any]) -> bool:
+    """Whether the schema itself lists all values (enum, const or boolean)."""
+    return (
+        "enum" in schema
+        or "const" in schema
+        or _types(schema) == frozenset({"boolean"})
+    )
+
+
+def choices(schema: Mapping[str, Any]) -> list[Any]:
+    """The values that a choice schema lists."""
+    if "const" in schema:
+        return [schema["const"]]
+    if "enum" in schema:
+        return list(schema["enum"])
+    return [True, False]
+
+
+def schema_key(schema: Mapping[str, Any]) -> str:
+    """Names a schema, so that what it finds in a part is looked for only once."""
+    return json.dumps(schema, sort_keys=True, default=str)
+
+
+def find_candidates(
+    schema: Mapping[str, Any],
+    parts: Sequence[Part],
+    root: Mapping[str, Any] | None = None,
+    *,
+    key: str = "",
+    depth: int = 0,
+) -> list[Candidate]:
+    """All values for a parameter, without duplicates, in a fixed order.
+
+    Args:
+        schema: Of the parameter.
+        parts: The conversation.
+        root: The schema that `$ref` points into.
+        key: `schema_key(schema)`, if it is known already.
+        depth: Of nesting, bounded.
+    """
+    root = schema if root is None else root
+    schema = _resolve(schema, root)
+    found: dict[Any, Candidate] = {}
+    for candidate in _generate(schema, parts, root, key or schema_key(schema), depth):
+        value = candidate.value
+        simple = isinstance(value, str | int | float | bool)
+        # 1, 1.0 and True are equal to Python, but not to a tool.
+        same = (type(value), value) if simple else schema_key({"": value})
+        known = found.get(same)
+        if known is not None:
+            known.spans += candidate.spans
+            known.fields += candidate.fields
+        elif len(found) < MAX_CANDIDATES:
+            found[same] = candidate
+    result = list(found.values())
+    if not _HANDLED.issuperset(schema):
+        validator = _validator(json.dumps([schema, _definitions(root)], default=str))
+        result = [c for c in result if validator.is_valid(c.value)]
+    return result
+
+
+def _generate(
+    schema: Mapping[str, Any],
+    parts: Sequence[Part],
+    root: Mapping[str, Any],
+    key: str,
+    depth: int,
+) -> Iterator[Candidate]:
+    if is_choice(schema):
+        yield from (Candidate(value, "enum") for value in choices(schema))
+        return
+    for branch in (*(schema.get("anyOf") or ()), *(schema.get("oneOf") or ())):
+        if depth < _MAX_DEPTH:
+            merged = {k: v for k, v in schema.items() if k not in ("anyOf", "oneOf")}
+            inner = {**merged, **_resolve(branch, root)}
+            yield from find_candidates(inner, parts, root, depth=depth + 1)
+    if schema.get("anyOf") or schema.get("oneOf"):
+        return
+    types = _types(schema)
+    if types & {"string", "integer", "number"}:
+        for index in reversed(range(len(parts))):
+            part = parts[index]
+            if isinstance(part, Said):
+                for value, kind, span in _found_in_text(schema, key, part):
+                    yield Candidate(value, kind, spans=[(index, span)])
+            else:
+                for value, kind, fld in _found_in_fields(schema, key, part.result):
+                    yield Candidate(value, kind, fields=[(index, fld)])
+    if "boolean" in types:
+        yield from (Candidate(value, "enum") for value in (True, False))
+    if "array" in types:
+        yield from _arrays(schema, parts, root, depth)
+    if "object" in types:
+        yield from _objects(schema, parts, root, depth)
+    if "default" in schema:
+        yield Candidate(schema["default"], "default")
+    for bound in ("minimum", "maximum") if types & {"integer", "number"} else ():
+        value = schema.get(bound)
+        if isinstance(value, int | float) and _fits_number(schema, value):
+            yield Candidate(value, "default")
+    if "null" in types:
+        yield Candidate(None, "default")
+
+
+def _found_in_text(
+    schema: Mapping[str, Any], key: str, part: Said
+) -> list[tuple[Any, str, Span]]:
+    known = part.found.get(key)
+    if known is not None:
+        return known
+    found: list[tuple[Any, str, Span]] = []
+    types = _types(schema)
+    if "string" in types:
+        pattern, kind = _string_pattern(schema)
+        spans = part.phrases
+        if pattern is not None:
+            matches = pattern.finditer(part.text)
+            spans = [Span(m.start(), m.end(), kind) for m in matches]
+        for span in spans:
+            value = part.text[span.start : span.end]
+            if value and _fits_string(schema, value):
+                found.append((value, span.kind, span))
+    if types & {"integer", "number"}:
+        for span in part.numbers:
+            text = part.text[span.start : span.end].replace(",", "")
+            number = _number(text, whole="number" not in types)
+            if number is not None and _fits_number(schema, number):
+                found.append((number, "number", span))
+    part.found[key] = found
+    return found
+
+
+def _found_in_fields(
+    schema: Mapping[str, Any], key: str, result: Result
+) -> list[tuple[Any, str, Field]]:
+    known = result.found.get(key)
+    if known is not None:
+        return known
+    found: list[tuple[Any, str, Field]] = []
+    types = _types(schema)
+    pattern, _ = _string_pattern(schema)
+    whole = "number" not in types
+    for fld in result.fields:
+        value = fld.value
+        if isinstance(value, str):
+            if (
+                "string" in types
+                and value
+                and (pattern is None or pattern.fullmatch(value))
+                and _fits_string(schema, value)
+            ):
+                found.append((value, "field", fld))
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            if types & {"integer", "number"} and _fits_number(schema, value):
+                if whole and not float(value).is_integer():
+                    continue
+                found.append((int(value) if whole else value, "field", fld))
+    result.found[key] = found
+    return found
+
+
+def _fits_string(schema: Mapping[str, Any], value: str) -> bool:
+    if not schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", 1 << 30):
+        return False
+    pattern = schema.get("pattern")
+    return not isinstance(pattern, str) or _search(pattern, value)
+
+
+def _fits_number(schema: Mapping[str, Any], value: float) -> bool:
+    low, high = schema.get("minimum", -1e308), schema.get("maximum", 1e308)
+    return bool(low <= value <= high)
+
+
+def _arrays(
+    schema: Mapping[str, Any],
+    parts: Sequence[Part],
+    root: Mapping[str, Any],
+    depth: int,
+) -> Iterator[Candidate]:
+    least = int(schema.get("minItems", 0))
+    items: list[Candidate] = []
+    if depth < _MAX_DEPTH:
+        items = find_candidates(schema.get("items") or {}, parts, root, depth=depth + 1)
+    if least <= 1:
+        for item in items:
+            yield Candidate([item.value], item.kind, item.spans, item.fields)
+    if len(items) > 1 and len(items) >= least:
+        for size in range(max(2, least), min(len(items), max(4, least)) + 1):
+            values = [item.value for item in items[:size]]
+            yield Candidate(values, "list")
+        yield Candidate([item.value for item in items], "list")
+    if least == 0:
+        yield Candidate([], "default")
+
+
+def _objects(
+    schema: Mapping[str, Any],
+    parts: Sequence[Part],
+    root: Mapping[str, Any],
+    depth: int,
+) -> Iterator[Candidate]:
+    if depth >= _MAX_DEPTH:
+        return
+    required = set(schema.get("required") or ())
+    names = [n for n in schema.get("properties") or {} if n in required]
+    inner = [
+        find_candidates(schema["properties"][n], parts, root, depth=depth + 1)[:4]
+        for n in names
+    ]
+    if len(names) < len(required):
+        return
+    for combination in itertools.islice(itertools.product(*inner), 24):
+        value = {n: c.value for n, c in zip(names, combination, strict=True)}
+        yield Candidate(
+            value,
+            "object",
+            [span for c in combination for span in c.spans],
+            [fld for c in combination for fld in c.fields],
+        )
+
+
+def _types(schema: Mapping[str, Any]) -> frozenset[str]:
+    declared = schema.get("type")
+    if isinstance(declared, str):
+        return frozenset({declared})
+    if isinstance(declared, list):
+        return frozenset(declared)
+    if "properties" in schema:
+        return frozenset({"object"})
+    if "items" in schema:
+        return frozenset({"array"})
+    if "minimum" in schema or "maximum" in schema:
+        return frozenset({"number"})
+    return frozenset({"string"})
+
+
+def _string_pattern(schema: Mapping[str, Any]) -> tuple[re.Pattern[str] | None, str]:
+    if isinstance(schema.get("pattern"), str):
+        return _compile(schema["pattern"]), "pattern"
+    known = _FORMATS.get(str(schema.get("format")))
+    return (_bounded(known), "format") if known else (None, "free")
+
+
+@lru_cache(maxsize=512)
+def _compile(pattern: str) -> re.Pattern[str] | None:
+    # An anchored pattern describes the whole value: look for it as a word in the text.
+    body = pattern.removeprefix("^").removesuffix("$")
+    try:
+        return _bounded(body)
+    except re.error:
+        return None
+
+
+def _search(pattern: str, value: str) -> bool:
+    try:
+        return re.search(pattern, value) is not None
+    except re.error:
+        return False
+
+
+@lru_cache(maxsize=64)
+def _bounded(body: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w@])(?:{body})(?![\w@])")
+
+
+def _number(text: str, whole: bool) -> int | float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    if value.is_integer() and "." not in text:
+        return int(value)
+    return None if whole else value
+
+
+def _resolve(
+    schema: Mapping[str, Any] | bool, root: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Follows local references; what cannot be resolved allows anything."""
+    if isinstance(schema, bool):
+        return {}
+    for _ in range(8):
+        reference = schema.get("$ref")
+        if not isinstance(reference, str):
+            return schema
+        target: Any = root
+        for name in reference.removeprefix("#/").split("/"):
+            target = target.get(name, {}) if isinstance(target, Mapping) else {}
+        schema = {**target, **{k: v for k, v in schema.items() if k != "$ref"}}
+    return {}
+
+
+def _definitions(root: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: root[k] for k in ("$defs", "definitions") if k in root}
+
+
+@lru_cache(maxsize=512)
+def _validator(source: str) -> Any:
+    from jsonschema import Draft202012Validator
+
+    schema, definitions = json.loads(source)
+    return Draft202012Validator(
+        {**schema, **definitions}, format_checker=Draft202012Validator.FORMAT_CHECKER
+    )

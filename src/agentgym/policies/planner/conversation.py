@@ -1,0 +1,285 @@
+"""Reads a chat into parts: what was said, what was called, what came back.
+
+No part knows a scenario: texts are split into clauses and typed spans, tool results
+are flattened into fields (`orders[0].order_id` is the field "orders order id").
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+MAX_FIELDS = 64
+"""Fields read from one tool result; the rest of a longer one is left out."""
+
+_CLAUSE_END = re.compile(
+    r"(?<=[.!?;])\s+|\n+|:\s+|\s+-\s+"
+    r"|,\s+(?=(?:and|but|also|so|because|since|please|can|could|i|it|my|we)\b)"
+    r"|\s+(?=(?:but|because)\b)",
+    re.IGNORECASE,
+)
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+_NAMED = re.compile(
+    r"(?:\d+[a-z]?\s+)?[A-Z][\w'&-]*(?:,?\s+(?:[A-Z][\w'&-]*|\d+[a-z]?\b))*"
+    r"(?:,?\s+(?:de|la|of|the|am|an|der)\s+[A-Z][\w'-]*)*"
+)
+_QUOTED = re.compile(r"[\"“«]([^\"”»]{1,200})[\"”»]|(?<!\w)'([^']{1,200})'(?!\w)")
+_NUMBER = re.compile(r"(?<![\w.,/-])[-+]?\d[\d,]*(?:\.\d+)?(?![\w/-]|\.\d)")
+_ID = re.compile(r"(?<!\w)(?=[\w/-]*\d)[A-Za-z0-9][\w/-]{2,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of a text, and by what it was found."""
+
+    start: int
+    end: int
+    kind: str
+
+
+class Said:
+    """Something the user (or a late system message) said."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.found: dict[str, list[tuple[Any, str, Span]]] = {}
+        """Values that a schema (by its key) finds here; see `candidates`."""
+        self.vectors: Any = None
+        self.tokens: Any = None
+        """Encoded clauses; see `features.clause_vectors` and `clause_tokens`."""
+
+    @cached_property
+    def clauses(self) -> list[Span]:
+        """Clauses that hold at least one word."""
+        return _split(self.text, _CLAUSE_END, "clause") or [
+            Span(0, len(self.text), "clause")
+        ]
+
+    @cached_property
+    def phrases(self) -> list[Span]:
+        """Spans that may serve as free text: names, quotations, ids, clauses, all."""
+        spans = [Span(m.start(), m.end(), "named") for m in self._named()]
+        for match in _QUOTED.finditer(self.text):
+            group = 1 if match.group(1) is not None else 2
+            spans.append(Span(match.start(group), match.end(group), "quoted"))
+        spans += [Span(m.start(), m.end(), "id") for m in _ID.finditer(self.text)]
+        spans += self.clauses
+        spans += _split(self.text, _SENTENCE_END, "sentence")
+        text = self.text.strip()
+        start = self.text.find(text)
+        spans.append(Span(start, start + len(text), "message"))
+        return _unique(spans, self.text)
+
+    @cached_property
+    def numbers(self) -> list[Span]:
+        """Numbers that stand alone."""
+        return [Span(m.start(), m.end(), "number") for m in _NUMBER.finditer(self.text)]
+
+    def clause_of(self, position: int) -> int:
+        """Index of the clause in which a character stands."""
+        last = 0
+        for i, clause in enumerate(self.clauses):
+            if clause.start <= position:
+                last = i
+        return last
+
+    def _named(self) -> list[re.Match[str]]:
+        return [m for m in _NAMED.finditer(self.text) if len(m.group()) > 2]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One value in a tool result.
+
+    Attributes:
+        key: Its path in words, list positions left out: "orders order id".
+        value: A string, number, boolean or None.
+        record: Index of the object it stands in, within its result.
+    """
+
+    key: str
+    value: Any
+    record: int
+
+
+class Result:
+    """What a tool answered, flattened."""
+
+    def __init__(self, fields: list[Field], error: str) -> None:
+        self.fields = fields
+        self.error = error
+        self.found: dict[str, list[tuple[Any, str, Field]]] = {}
+        """Values that a schema (by its key) finds here; see `candidates`."""
+
+    @cached_property
+    def record_words(self) -> dict[int, frozenset[str]]:
+        """Words of each record, for comparing it with what the user said."""
+        words: dict[int, set[str]] = {}
+        for fld in self.fields:
+            mine = words.setdefault(fld.record, set())
+            if isinstance(fld.value, str):
+                mine.update(text_words(fld.value))
+        return {record: frozenset(found) for record, found in words.items()}
+
+
+NO_RESULT = Result([], "")
+
+
+@dataclass(slots=True)
+class Called:
+    """A tool call and what came back."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    result: Result = NO_RESULT
+
+    @property
+    def ok(self) -> bool:
+        """Whether an answer came that is no error."""
+        return self.result is not NO_RESULT and not self.result.error
+
+
+Part = Said | Called
+
+
+class Reader:
+    """Turns messages into parts, remembering those it has seen lately."""
+
+    def __init__(self, limit: int = 4096) -> None:
+        self._said: dict[str, Said] = {}
+        self._results: dict[str, Result] = {}
+        self._limit = limit
+
+    def read(self, messages: Sequence[Mapping[str, Any]]) -> list[Part]:
+        """Parts of a conversation in order. System prompts are not parts of it."""
+        parts: list[Part] = []
+        waiting: dict[str, Called] = {}
+        for message in messages:
+            role = message.get("role")
+            if role == "user":
+                text = content_text(message.get("content"))
+                if text.strip():
+                    parts.append(self._said_of(text))
+            elif role == "assistant":
+                for raw in message.get("tool_calls") or ():
+                    function = raw.get("function") or {}
+                    called = Called(
+                        str(function.get("name")), _arguments(function.get("arguments"))
+                    )
+                    waiting[str(raw.get("id"))] = called
+                    parts.append(called)
+            elif role == "tool":
+                answered = waiting.pop(str(message.get("tool_call_id")), None)
+                if answered is not None:
+                    content = content_text(message.get("content"))
+                    answered.result = self._result_of(content)
+        return parts
+
+    def _said_of(self, text: str) -> Said:
+        said = self._said.get(text)
+        if said is None:
+            if len(self._said) >= self._limit:
+                self._said.clear()
+            said = self._said[text] = Said(text)
+        return said
+
+    def _result_of(self, content: str) -> Result:
+        result = self._results.get(content)
+        if result is None:
+            if len(self._results) >= self._limit:
+                self._results.clear()
+            result = self._results[content] = read_result(content)
+        return result
+
+
+def read_result(content: str) -> Result:
+    """Flattens a tool result. One that is no JSON is a single field, "text"."""
+    try:
+        data = json.loads(content)
+    except (json.JSONDecodeError, RecursionError):
+        lowered = content.lstrip().lower()
+        error = "error" if lowered.startswith(("error", "exception")) else ""
+        return Result([Field("text", content, 0)], error)
+    error = ""
+    if isinstance(data, dict) and data.get("error"):
+        error = str(data["error"])[:40]
+    fields: list[Field] = []
+    records = iter(range(1_000_000))
+
+    def walk(value: Any, path: tuple[str, ...], record: int) -> None:
+        if len(fields) >= MAX_FIELDS:
+            return
+        if isinstance(value, dict):
+            mine = next(records)
+            for key, inner in value.items():
+                walk(inner, (*path, spaced(str(key))), mine)
+        elif isinstance(value, list):
+            for inner in value:
+                walk(inner, path, record)
+        else:
+            fields.append(Field(" ".join(path[-2:]) or "value", value, record))
+
+    walk(data, (), next(records))
+    return Result(fields, error)
+
+
+def text_words(text: str) -> frozenset[str]:
+    """Lower-case words of three letters or more."""
+    return frozenset(re.findall(r"[^\W\d_]{3,}", text.lower()))
+
+
+def content_text(content: Any) -> str:
+    """The text of a message content, which may be null or a list of parts."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        texts = [p.get("text") for p in content if isinstance(p, Mapping)]
+        return " ".join(t for t in texts if isinstance(t, str))
+    return str(content)
+
+
+def spaced(name: str) -> str:
+    """An identifier as words: "orderId" and "order_id" are "order id"."""
+    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
+    return re.sub(r"[_\-.\s]+", " ", apart).strip().lower()
+
+
+def _arguments(raw: Any) -> Mapping[str, Any]:
+    if isinstance(raw, str):
+        try:
+            raw = json.loads(raw)
+        except json.JSONDecodeError:
+            raw = None
+    return raw if isinstance(raw, Mapping) else {}
+
+
+def _split(text: str, ends: re.Pattern[str], kind: str) -> list[Span]:
+    spans = []
+    start = 0
+    for match in [*ends.finditer(text), None]:
+        end = match.start() if match else len(text)
+        piece = text[start:end]
+        stripped = piece.strip(" \t\n.,!?;:")
+        if re.search(r"\w", stripped):
+            left = start + piece.find(stripped)
+            spans.append(Span(left, left + len(stripped), kind))
+        if match:
+            start = match.end()
+    return spans
+
+
+def _unique(spans: list[Span], text: str) -> list[Span]:
+    seen: set[str] = set()
+    kept = []
+    for span in spans:
+        piece = text[span.start : span.end]
+        if piece and piece not in seen:
+            seen.add(piece)
+            kept.append(span)
+    return kept

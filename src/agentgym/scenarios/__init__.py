@@ -1,0 +1,1 @@
+"""Scenarios: the worlds in which agents are trained and judged."""

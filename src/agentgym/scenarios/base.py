@@ -1,0 +1,147 @@
+"""What a scenario is: tasks, an environment, rewards and targets."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from agentgym.core.task import Difficulty, Message, Split, Task
+from agentgym.core.tools import FailureKind, ToolRunner
+from agentgym.core.trajectory import Step, Trajectory
+from agentgym.scenarios.environment import Environment
+
+
+@dataclass(frozen=True, slots=True)
+class RewardScale:
+    """What counts how much. The sum is multiplied by `scale`.
+
+    Attributes:
+        outcome: How far the episode got (0 to 1), broadcast to every step.
+        call_succeeded: A step whose tool call was right and ran.
+        call_failed: A step that was wrong or failed.
+        call_misled: The right tool with wrong arguments: half wrong.
+        fewer_tokens: The episode solved its task with fewer tokens than the
+            untrained policy spends on a task, broadcast.
+        fast_answer: The episode solved its task in as few decisions as it can be
+            done, broadcast. Clocks are reported, never rewarded: a reward that
+            depends on the machine's mood cannot be reproduced.
+    """
+
+    outcome: float = 20.0
+    call_succeeded: float = 10.0
+    call_failed: float = -20.0
+    call_misled: float = -10.0
+    fewer_tokens: float = 5.0
+    fast_answer: float = 3.0
+    scale: float = 0.05
+
+
+class Scenario(ABC):
+    """A world to train in. Subclass it, or see `docs/writing-a-scenario.md`."""
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    difficulty: ClassVar[Difficulty]
+    estimated_time: ClassVar[str]
+    """For people: how long training takes with the defaults."""
+    system_prompt: ClassVar[str] = ""
+    rewards: ClassVar[RewardScale] = RewardScale()
+    options: ClassVar[Mapping[str, Any]] = {}
+    """Settings that the scenario reads beyond those of the trainer, with defaults."""
+
+    def __init__(self, **options: Any) -> None:
+        self.settings: dict[str, Any] = {**self.options, **options}
+        self.baseline_tokens: float | None = None
+        """Tokens the untrained policy spends on a task; the trainer measures it."""
+
+    @abstractmethod
+    def tasks(self, split: Split, seed: int, count: int) -> Sequence[Task]:
+        """Tasks of a split, the same for the same seed.
+
+        Tasks of different splits must share no wording and no entity that an agent
+        could memorise. The trainer asks with a new seed in every iteration.
+        """
+
+    @abstractmethod
+    def create_environment(
+        self,
+        tasks: Sequence[Task] = (),
+        *,
+        max_steps: int = 10,
+        runner: ToolRunner | None = None,
+    ) -> Environment:
+        """An environment for tasks of this scenario."""
+
+    def broadcast_rewards(self, trajectory: Trajectory) -> list[float]:
+        """One reward for each step: the episode's outcome plus the step's own part.
+
+        Raises:
+            ValueError: If the trajectory was never judged; that is no reward of 0.
+        """
+        if trajectory.outcome is None or trajectory.success is None:
+            raise ValueError("the trajectory has not been judged")
+        r = self.rewards
+        shared = r.outcome * trajectory.outcome
+        if trajectory.success:
+            limit = self.baseline_tokens
+            if limit is not None and trajectory.tokens < limit:
+                shared += r.fewer_tokens
+            if len(trajectory.steps) <= trajectory.task.best_steps:
+                shared += r.fast_answer
+        return [r.scale * (shared + self._bonus(step)) for step in trajectory.steps]
+
+    def _bonus(self, step: Step) -> float:
+        if step.failure is FailureKind.BAD_ARGUMENTS:
+            return self.rewards.call_misled
+        if step.correct is False:
+            return self.rewards.call_failed
+        # A right call that a fault kept from running is neither praised nor blamed.
+        ran = bool(step.calls) and all(result.ok for result in step.results)
+        return self.rewards.call_succeeded if ran and step.correct else 0.0
+
+    def calculate_reward(
+        self, state: Sequence[Message], action: Message, next_state: Sequence[Message]
+    ) -> float:
+        """Reward of a single transition, for those who think step by step.
+
+        Seen alone, a transition shows only whether its tool calls ran: it earns
+        `call_succeeded` or `call_failed` for each of them, scaled.
+        """
+        import json
+
+        total = 0.0
+        for message in next_state[len(state) :]:
+            if message.get("role") != "tool":
+                continue
+            try:
+                content = json.loads(message.get("content") or "")
+            except json.JSONDecodeError:
+                content = {"error": "no JSON"}
+            failed = isinstance(content, dict) and "error" in content
+            total += self.rewards.call_failed if failed else self.rewards.call_succeeded
+        return self.rewards.scale * total
+
+    def define_trainable_components(self) -> dict[str, bool]:
+        """Which parts of the agent learn; the others keep every bit."""
+        return {
+            "tool_selection": True,
+            "parameter_selection": True,
+            "tool_execution": False,
+            "output_generation": False,
+        }
+
+    @abstractmethod
+    def success_criteria(self) -> dict[str, float]:
+        """Targets by metric name, for example `{"tool_reliability": 0.95}`."""
+
+    def training_defaults(self) -> dict[str, Any]:
+        """Settings tuned for this scenario; a user's own settings win."""
+        return {}
+
+
+def is_finite(values: Sequence[float]) -> bool:
+    """Whether all values are finite numbers."""
+    return all(math.isfinite(value) for value in values)

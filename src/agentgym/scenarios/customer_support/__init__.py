@@ -1,0 +1,1 @@
+"""Customer support: a simulated shop with its customers."""

@@ -1,0 +1,176 @@
+"""How customers put things: templates, their splits, and typos."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TypeVar
+
+from agentgym.core.task import Split
+from agentgym.scenarios.customer_support.knowledge import (
+    ARTICLES,
+    CITIES,
+    FIRST_NAMES,
+    LAST_NAMES,
+    MAIL_DOMAINS,
+    PRODUCTS,
+    STREETS,
+    Article,
+)
+from agentgym.scenarios.customer_support.phrases import phrases
+
+_T = TypeVar("_T")
+
+_ALTERNATION = re.compile(r"\[([^\[\]]*)\]")
+_WORD = re.compile(r"(?<![{\w'])[A-Za-z]{4,}(?![}\w'])")
+
+# Ranges that no other split draws from.
+_ORDER_IDS = {
+    "train": (10_000, 49_999),
+    "validation": (50_000, 69_999),
+    "heldout": (70_000, 99_999),
+}
+_TICKET_IDS = {
+    "train": (1000, 4999),
+    "validation": (5000, 6999),
+    "heldout": (7000, 9999),
+}
+
+
+def split_of(items: Sequence[_T], split: Split) -> list[_T]:
+    """The items of a split: 60% train, 20% validation, 20% held out.
+
+    Which item goes where is decided by a hash of it, so nobody chooses.
+    """
+    ranked = sorted(items, key=lambda x: hashlib.sha256(repr(x).encode()).digest())
+    a, b = round(0.6 * len(ranked)), round(0.8 * len(ranked))
+    return {"train": ranked[:a], "validation": ranked[a:b], "heldout": ranked[b:]}[
+        split
+    ]
+
+
+class Speaker:
+    """Draws entities and wordings of one split."""
+
+    def __init__(self, split: Split, rng: random.Random) -> None:
+        self.split = split
+        self.rng = rng
+        self._bank = _bank(split)
+        self._used: set[str] = set()
+
+    def say(self, key: str, **slots: str) -> str:
+        """One wording of a kind, with its slots filled."""
+        template = self.rng.choice(self._bank.phrases[key])
+        return self.expand(template, **slots)
+
+    def expand(self, template: str, **slots: str) -> str:
+        """A template with its alternatives chosen and its slots filled."""
+        text = _ALTERNATION.sub(
+            lambda match: self.rng.choice(match.group(1).split("|")), template
+        )
+        if self.rng.random() < 0.12:
+            text = self._typo(text)
+        return text.format(**slots)
+
+    def order_id(self) -> str:
+        """A number that no other order of this task has."""
+        return self._fresh(lambda: str(self.rng.randint(*_ORDER_IDS[self.split])))
+
+    def near(self, order_id: str) -> str:
+        """A number that is easily taken for the given one."""
+        low, high = _ORDER_IDS[self.split]
+
+        def draw() -> str:
+            digits = list(order_id)
+            digits[self.rng.randrange(1, 5)] = str(self.rng.randrange(10))
+            value = "".join(digits)
+            return value if low <= int(value) <= high else order_id
+
+        return self._fresh(draw)
+
+    def ticket_id(self) -> str:
+        """A ticket number."""
+        return f"T-{self.rng.randint(*_TICKET_IDS[self.split])}"
+
+    def name(self) -> str:
+        """First and last name."""
+        rng, bank = self.rng, self._bank
+        return f"{rng.choice(bank.first_names)} {rng.choice(bank.last_names)}"
+
+    def email(self) -> str:
+        """An address that no other account of this task has."""
+
+        def draw() -> str:
+            first, last = self.name().lower().replace("'", "").split(" ", 1)
+            form = self.rng.choice(["{f}.{l}", "{f}{n}", "{l}.{f}{n}", "{f}_{l}"])
+            local = form.format(f=first, l=last, n=self.rng.randint(1, 99))
+            return f"{local}@{self.rng.choice(self._bank.domains)}".replace(" ", "")
+
+        return self._fresh(draw)
+
+    def address(self) -> str:
+        """Street and city."""
+        rng, bank = self.rng, self._bank
+        number = rng.randint(1, 199)
+        return f"{number} {rng.choice(bank.streets)}, {rng.choice(bank.cities)}"
+
+    def product(self) -> tuple[str, str]:
+        """A product and its category that no other order of this task has."""
+        return self._fresh(lambda: self.rng.choice(self._bank.products))
+
+    def article(self) -> Article:
+        """A help article."""
+        return self.rng.choice(self._bank.articles)
+
+    def postcode(self) -> str:
+        """A postcode that cannot be taken for an order number."""
+        letters = "".join(self.rng.choices("ABCDEFGHLMNPRSTW", k=2))
+        return f"{letters}{self.rng.randint(1, 20)}"
+
+    def phone(self) -> str:
+        """A phone number."""
+        return f"0{self.rng.randint(100, 999)} {self.rng.randint(1000000, 9999999)}"
+
+    def _fresh(self, draw: object) -> _T:  # type: ignore[type-var]
+        assert callable(draw)
+        while True:
+            value = draw()
+            if str(value) not in self._used:
+                self._used.add(str(value))
+                return value  # type: ignore[no-any-return]
+
+    def _typo(self, text: str) -> str:
+        words = list(_WORD.finditer(text))
+        if not words:
+            return text
+        word = self.rng.choice(words)
+        letters = list(word.group())
+        i = self.rng.randrange(1, len(letters) - 1)
+        kind = self.rng.randrange(3)
+        if kind == 0:
+            letters[i], letters[i + 1] = letters[i + 1], letters[i]
+        elif kind == 1:
+            del letters[i]
+        else:
+            letters.insert(i, letters[i])
+        return text[: word.start()] + "".join(letters) + text[word.end() :]
+
+
+class _Bank:
+    def __init__(self, split: Split) -> None:
+        self.phrases = phrases(split)
+        self.first_names = split_of(FIRST_NAMES, split)
+        self.last_names = split_of(LAST_NAMES, split)
+        self.domains = split_of(MAIL_DOMAINS, split)
+        self.streets = split_of(STREETS, split)
+        self.cities = split_of(CITIES, split)
+        self.products = split_of(PRODUCTS, split)
+        self.articles = split_of(ARTICLES, split)
+
+
+@lru_cache(maxsize=3)
+def _bank(split: Split) -> _Bank:
+    return _Bank(split)

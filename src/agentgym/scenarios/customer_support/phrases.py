@@ -1,0 +1,52 @@
+"""What customers write: templates by kind of message.
+
+A template is a string with two kinds of variation:
+
+- slots in braces, filled from the task: ``{order}``, ``{other_order}``, ``{ticket}``,
+  ``{email}``, ``{other_email}``, ``{address}``, ``{product}``, ``{name}``, ``{zip}``,
+  ``{phone}``;
+- alternations in square brackets, of which one is chosen: ``[Can|Could] you help?``.
+  An alternative may be empty, as in ``[Please |]cancel {order}.``, and brackets do not
+  nest.
+
+Every expansion is a message that a customer could send and that makes its intent clear
+by itself. ``{product}`` stands for a singular noun without an article, so templates
+put "the", "my" or "new" before it, never "a".
+
+Each split has a file of its own in ``data/``: a line ``## key`` starts a kind of
+message, each further line is one template. A key names the intent and, after the slash, what the message tells: ``id`` (the order
+or ticket number), ``noid`` (no number), ``email`` or ``noemail``. Keys without a slash
+are whole messages that need no data, or small parts of a message.
+
+Templates were put into splits by a hash, after near twins (sharing 60% of their content
+words, slots aside) had been put together, so that no split repeats another's sentence
+frames. Half of the bank's value is in that: add templates to one split only.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+
+from agentgym.core.task import Split
+
+
+@cache
+def phrases(split: Split) -> dict[str, list[str]]:
+    """Templates of a split by kind of message."""
+    return {
+        key: lines for key, *lines in sections(f"phrases_{split}.txt")
+    }
+
+
+def sections(name: str) -> list[list[str]]:
+    """Reads a data file: a list for each `## key`, the key first, then its lines."""
+    folder = resources.files("agentgym.scenarios.customer_support")
+    text = (folder / "data" / name).read_text(encoding="utf-8")
+    found: list[list[str]] = []
+    for line in text.splitlines():
+        if line.startswith("## "):
+            found.append([line[3:]])
+        elif line and not line.startswith("#"):
+            found[-1].append(line)
+    return found

@@ -1,0 +1,253 @@
+"""The customer-support scenario: environment, judge and targets."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from agentgym.core.task import Split, Task
+from agentgym.core.tools import (
+    FailureKind,
+    Tool,
+    ToolCall,
+    ToolError,
+    ToolResult,
+    ToolRunner,
+)
+from agentgym.scenarios.base import Scenario
+from agentgym.scenarios.customer_support import tools as shop
+from agentgym.scenarios.customer_support.tasks import (
+    SYSTEM_PROMPT,
+    Goal,
+    Issue,
+    Milestone,
+    ShopSpec,
+    make_task,
+)
+from agentgym.scenarios.customer_support.world import World
+from agentgym.scenarios.environment import RIGHT, Environment, Verdict
+
+# How the customer understands what is asked for.
+_ASKED = {
+    "order_id": re.compile(r"\border\b", re.IGNORECASE),
+    "email": re.compile(r"\be-?mail\b", re.IGNORECASE),
+    "address": re.compile(r"\b(?<!mail )address\b", re.IGNORECASE),
+}
+
+
+class CustomerSupport(Scenario):
+    """A shop's service desk: sixteen kinds of request, fifteen tools."""
+
+    name = "customer_support"
+    description = "Service desk of an online shop: orders, refunds, accounts, how-tos"
+    difficulty = "easy"
+    estimated_time = "under a minute"
+    system_prompt = SYSTEM_PROMPT
+    options = {"tool_failure_rate": 0.0, "patience": 2}
+
+    def tasks(self, split: Split, seed: int, count: int) -> list[Task]:
+        """Draws tasks; splits share no wording, name, number or help topic."""
+        # A generator for each task: the n-th task does not depend on the count.
+        return [
+            make_task(
+                split, random.Random(f"{split}-{seed}-{i}"), f"{split}-{seed}-{i}"
+            )
+            for i in range(count)
+        ]
+
+    def create_environment(
+        self,
+        tasks: Sequence[Task] = (),
+        *,
+        max_steps: int = 10,
+        runner: ToolRunner | None = None,
+        render_mode: str | None = None,
+    ) -> CustomerSupportEnvironment:
+        """The shop, its tools and its customer."""
+        return CustomerSupportEnvironment(
+            tasks or self.tasks("train", 0, 64),
+            max_steps=max_steps,
+            patience=int(self.settings["patience"]),
+            tool_failure_rate=float(self.settings["tool_failure_rate"]),
+            runner=runner,
+            render_mode=render_mode,
+        )
+
+    def success_criteria(self) -> dict[str, float]:
+        """The published targets; `docs/scenarios/customer_support.md` defines them."""
+        return {"tool_reliability": 0.95, "cost_reduction": 0.30, "time_savings": 0.98}
+
+
+class CustomerSupportEnvironment(Environment):
+    """One customer at a time."""
+
+    world: World
+
+    def tools(self) -> Sequence[Tool]:
+        """The shop's tools."""
+        return shop.TOOLS
+
+    def reset_task(self, task: Task, seed: int = 0) -> None:
+        """Opens the shop for one customer."""
+        super().reset_task(task, seed)
+        goal: Goal = task.goal
+        self._goal = goal
+        self._next = [0] * len(goal.issues)
+        self._made: set[str] = set()
+        self._harmed = False
+
+    def make_world(self, task: Task) -> World:
+        """A database with the task's rows."""
+        spec: ShopSpec = task.world
+        return World(spec.image)
+
+    def close_world(self, world: World) -> None:
+        """Closes the database."""
+        world.close()
+
+    def judge_call(self, call: ToolCall, result: ToolResult) -> Verdict:
+        """A call is right if it is what one of the open requests needs next."""
+        due = [self._due(i) for i in range(len(self._goal.issues))]
+        fits = (call.name, "") in {(m.tool, m.ask) for options in due for m in options}
+        for i, options in enumerate(due):
+            for milestone in options:
+                if milestone.tool == call.name and self._matches(milestone, call):
+                    if result.ok and milestone in self._goal.issues[i].plan:
+                        self._next[i] += 1
+                    self._made.add(_signature(call))
+                    return RIGHT
+        signature = _signature(call)
+        repeated = signature in self._made
+        self._made.add(signature)
+        if result.failure in (FailureKind.UNKNOWN_TOOL, FailureKind.BAD_ARGUMENTS):
+            return Verdict(False, result.failure)
+        harmful = result.ok and call.name in shop.WRITING_TOOLS
+        self._harmed |= harmful
+        if repeated or self.finished:
+            kind = FailureKind.NEEDLESS_CALL
+        elif fits:
+            kind = FailureKind.BAD_ARGUMENTS
+        else:
+            kind = FailureKind.WRONG_TOOL
+        return Verdict(False, kind, harmful)
+
+    def judge_message(self, content: str) -> Verdict:
+        """Asking is right for what is missing, closing when all is done."""
+        asked = _asked_for(content)
+        if asked:
+            for i in range(len(self._goal.issues)):
+                for milestone in self._due(i):
+                    if milestone.ask in asked:
+                        if milestone in self._goal.issues[i].plan:
+                            self._next[i] += 1
+                        return RIGHT
+            return Verdict(False, FailureKind.NO_CALL)
+        return RIGHT if self.finished else Verdict(False, FailureKind.NO_CALL)
+
+    def reply(self, content: str) -> str | None:
+        """The customer answers questions; anything else closes the conversation."""
+        asked = _asked_for(content)
+        if not asked:
+            return None
+        for what in asked:
+            answer = self._goal.answers.get(what)
+            if answer is not None and not self._known(answer):
+                return answer
+        return "I have told you all I know."
+
+    def outcome(self) -> tuple[bool, float]:
+        """Judged by the database, and by whether each request was seen through."""
+        total = sum(len(issue.plan) for issue in self._goal.issues)
+        done = sum(self._next)
+        task = self.task
+        assert task is not None
+        closed = self.messages[-1]["role"] == "assistant"
+        right_world = self.world.effects() == task.world.expected_effects
+        success = closed and self.finished and right_world and not self._harmed
+        if success:
+            return True, 1.0
+        return False, 0.0 if self._harmed or not total else 0.5 * done / total
+
+    @property
+    def finished(self) -> bool:
+        """Whether every request was seen through."""
+        return all(
+            done == len(issue.plan)
+            for done, issue in zip(self._next, self._goal.issues, strict=True)
+        )
+
+    def _due(self, i: int) -> list[Milestone]:
+        """What a request needs next: one of these."""
+        issue = self._goal.issues[i]
+        if self._next[i] >= len(issue.plan):
+            return []
+        missing = self._missing(issue)
+        if missing == "email":
+            return [Milestone("", ask="email")]
+        if missing == "order_id":
+            if self._known(self._goal.email):
+                arguments = (("email", self._goal.email),)
+                return [Milestone("find_orders", arguments)]
+            return [Milestone("", ask="order_id"), Milestone("", ask="email")]
+        return [issue.plan[self._next[i]]]
+
+    def _missing(self, issue: Issue) -> str:
+        if issue.needs == "order_id" and not self._known(issue.order_id):
+            return "order_id"
+        if issue.needs == "email" and not self._known(self._goal.email):
+            return "email"
+        return ""
+
+    def _known(self, value: str) -> bool:
+        return any(
+            message["role"] in ("user", "tool") and value in (message["content"] or "")
+            for message in self.messages
+        )
+
+    def _article_for(self, query: str) -> str | None:
+        # A query is as good as what it finds; asked again here, because an injected
+        # fault may have kept the agent from seeing it.
+        try:
+            return str(shop.search_knowledge_base(self.world, query)["article"])
+        except ToolError:
+            return None
+
+    def _matches(self, milestone: Milestone, call: ToolCall) -> bool:
+        for name, wanted in milestone.arguments:
+            if name == "article":
+                if self._article_for(str(call.arguments.get("query"))) != wanted:
+                    return False
+                continue
+            given = call.arguments.get(name)
+            if isinstance(wanted, bool) or not isinstance(wanted, float):
+                same = (
+                    _plain(given) == _plain(wanted)
+                    if name == "address"
+                    else given == wanted
+                )
+            else:
+                same = (
+                    isinstance(given, int | float)
+                    and not isinstance(given, bool)
+                    and abs(given - wanted) < 0.005
+                )
+            if not same:
+                return False
+        return True
+
+
+def _signature(call: ToolCall) -> str:
+    return f"{call.name} {json.dumps(call.arguments, sort_keys=True)}"
+
+
+def _plain(value: Any) -> str:
+    return re.sub(r"[^a-z0-9]+", " ", str(value).lower()).strip()
+
+
+def _asked_for(content: str) -> list[str]:
+    if "?" not in content:
+        return []
+    return [what for what, pattern in _ASKED.items() if pattern.search(content)]

@@ -1,0 +1,443 @@
+"""The shop's tools. Each one really reads or writes the task's database."""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from agentgym.core.tools import Tool, ToolError
+from agentgym.scenarios.customer_support.world import REFUND_REASONS, TODAY, World
+
+ESCALATION_REASONS = (
+    "refund_not_covered",
+    "already_shipped",
+    "out_of_stock",
+    "overdue_ticket",
+    "human_requested",
+    "legal_threat",
+    "safety_hazard",
+)
+CHANNELS = ("newsletter", "sms", "phone")
+
+WRITING_TOOLS = frozenset(
+    {
+        "issue_refund",
+        "create_replacement",
+        "cancel_order",
+        "update_address",
+        "reset_password",
+        "send_invoice",
+        "update_subscription",
+        "escalate",
+    }
+)
+"""Tools that change the world: called wrongly, they cannot be taken back."""
+
+_STOPWORDS = frozenset(
+    "a about an and any are at be by can could do does for from get give has have "
+    "hello help hey hi how i if in into is it its know like me my need of on or "
+    "please so some tell thanks that the there this to us want way we what when "
+    "where which who why will with would you your".split()
+)
+
+
+def lookup_order(world: World, order_id: str) -> dict[str, Any]:
+    """Status, content, price, address and account of one order."""
+    row = _order(world, order_id)
+    product, category, price, in_stock = _item(world, order_id)
+    return {
+        "order_id": order_id,
+        "order_status": row["status"],
+        "product": product,
+        "category": category,
+        "price": price,
+        "shipping_fee": row["shipping_fee"],
+        "total": row["total"],
+        "in_stock": bool(in_stock),
+        "delivery_address": row["address"],
+        "account_email": row["email"],
+        "placed_on": row["placed_on"],
+    }
+
+
+def find_orders(world: World, email: str) -> dict[str, Any]:
+    """All orders of an account."""
+    customer = world.row("SELECT name FROM customers WHERE email = ?", email)
+    if customer is None:
+        raise ToolError(f"no account with the e-mail address {email}")
+    rows = world.rows(
+        "SELECT o.order_id, i.product, o.placed_on FROM orders o "
+        "JOIN items i USING (order_id) WHERE o.email = ? ORDER BY o.placed_on DESC",
+        email,
+    )
+    return {
+        "customer": customer[0],
+        "orders": [
+            {"order_id": order_id, "product": product, "placed_on": placed_on}
+            for order_id, product, placed_on in rows
+        ],
+    }
+
+
+def track_shipment(world: World, order_id: str) -> dict[str, Any]:
+    """Where the parcel of an order is."""
+    _order(world, order_id)
+    row = world.row(
+        "SELECT carrier, status, location, expected_on FROM shipments "
+        "WHERE order_id = ?",
+        order_id,
+    )
+    if row is None:
+        return {"order_id": order_id, "parcel_status": "not_shipped_yet"}
+    carrier, status, location, expected_on = row
+    return {
+        "order_id": order_id,
+        "carrier": carrier,
+        "parcel_status": status,
+        "location": location,
+        "expected_on": expected_on,
+    }
+
+
+def check_refund_policy(world: World, order_id: str, reason: str) -> dict[str, Any]:
+    """Whether, and how much, money is paid back for an order."""
+    order = _order(world, order_id)
+    _, category, price, _ = _item(world, order_id)
+    window = world.row(
+        "SELECT window_days FROM policies WHERE category = ? AND reason = ?",
+        category,
+        reason,
+    )
+    if window is None:
+        raise ToolError(f"no policy for {category} and reason {reason}")
+    if order["delivered_on"] is None:
+        return {"order_id": order_id, "eligible": False, "because": "not_delivered"}
+    age = (
+        datetime.date.fromisoformat(TODAY)
+        - datetime.date.fromisoformat(order["delivered_on"])
+    ).days
+    result = {
+        "order_id": order_id,
+        "eligible": age <= window[0],
+        "window_days": window[0],
+        "days_since_delivery": age,
+        "order_total": order["total"],
+        "shipping_fee": order["shipping_fee"],
+    }
+    if result["eligible"]:
+        # Who changed their mind pays the shipping; our mistakes are ours to pay.
+        result["refund_amount"] = price if reason == "not_needed" else order["total"]
+    return result
+
+
+def issue_refund(world: World, order_id: str, amount: float) -> dict[str, Any]:
+    """Pays money back."""
+    _order(world, order_id)
+    paid = world.row("SELECT sum(amount) FROM payments WHERE order_id = ?", order_id)
+    back = world.row("SELECT sum(amount) FROM refunds WHERE order_id = ?", order_id)
+    left = ((paid and paid[0]) or 0.0) - ((back and back[0]) or 0.0)
+    if amount <= 0 or amount > left + 0.005:
+        raise ToolError(f"{amount} is not within the {left:.2f} paid for {order_id}")
+    world.write("INSERT INTO refunds VALUES (?, ?)", order_id, round(amount, 2))
+    return {"order_id": order_id, "refunded": round(amount, 2)}
+
+
+def create_replacement(world: World, order_id: str) -> dict[str, Any]:
+    """Sends the article of an order once more."""
+    _order(world, order_id)
+    if not _item(world, order_id)[3]:
+        raise ToolError("the article is out of stock")
+    world.write("INSERT INTO replacements VALUES (?)", order_id)
+    return {"order_id": order_id, "replacement": "on_its_way"}
+
+
+def cancel_order(world: World, order_id: str) -> dict[str, Any]:
+    """Stops an order that has not been shipped."""
+    _change_unshipped(world, order_id, "status", "cancelled")
+    return {"order_id": order_id, "cancelled": True}
+
+
+def update_address(world: World, order_id: str, address: str) -> dict[str, Any]:
+    """Changes where an order that has not been shipped will be delivered."""
+    _change_unshipped(world, order_id, "address", address)
+    return {"order_id": order_id, "address_updated": True}
+
+
+def reset_password(world: World, email: str) -> dict[str, Any]:
+    """Sends a link with which a customer sets a new password."""
+    if world.row("SELECT 1 FROM customers WHERE email = ?", email) is None:
+        raise ToolError(f"no account with the e-mail address {email}")
+    world.write("INSERT INTO password_resets VALUES (?)", email)
+    return {"reset_link": "sent"}
+
+
+def search_knowledge_base(world: World, query: str) -> dict[str, Any]:
+    """The help article that shares the most, and the rarest, words with a query."""
+    articles = world.rows("SELECT topic, title, body FROM knowledge_base")
+    titles = [_words(title) for _, title, _ in articles]
+    texts = [title | _words(a[2]) for title, a in zip(titles, articles, strict=True)]
+    scores = [0.0] * len(articles)
+    for word in _words(query):
+        spelled = word if any(word in text for text in texts) else _respell(word, texts)
+        found = [i for i, text in enumerate(texts) if spelled in text]
+        for i in found:
+            scores[i] += (3.0 if spelled in titles[i] else 1.0) / len(found)
+    best = max(range(len(articles)), key=lambda i: (scores[i], -i), default=None)
+    if best is None or scores[best] <= 0:
+        raise ToolError("no article found")
+    topic, title, body = articles[best]
+    return {"article": topic, "title": title, "body": body}
+
+
+def check_payments(world: World, order_id: str) -> dict[str, Any]:
+    """What was charged for an order, and whether anything was charged twice."""
+    order = _order(world, order_id)
+    amounts = [
+        amount
+        for (amount,) in world.rows(
+            "SELECT amount FROM payments WHERE order_id = ? ORDER BY payment_id",
+            order_id,
+        )
+    ]
+    result: dict[str, Any] = {
+        "order_id": order_id,
+        "times_charged": len(amounts),
+        "charged_twice": len(amounts) > 1,
+        "total_charged": round(sum(amounts), 2),
+        "shipping_fee": order["shipping_fee"],
+    }
+    if len(amounts) > 1:
+        result["duplicate_amount"] = amounts[-1]
+    return result
+
+
+def get_ticket(world: World, ticket_id: str) -> dict[str, Any]:
+    """State of a support ticket."""
+    row = world.row(
+        "SELECT subject, status, opened_on FROM tickets WHERE ticket_id = ?", ticket_id
+    )
+    if row is None:
+        raise ToolError(f"no ticket {ticket_id}")
+    subject, status, opened_on = row
+    return {
+        "ticket_id": ticket_id,
+        "subject": subject,
+        "ticket_status": status,
+        "opened_on": opened_on,
+    }
+
+
+def send_invoice(world: World, order_id: str, email: str) -> dict[str, Any]:
+    """Mails the invoice of an order."""
+    _order(world, order_id)
+    world.write("INSERT INTO invoices_sent VALUES (?, ?)", order_id, email)
+    return {"order_id": order_id, "invoice": "sent"}
+
+
+def update_subscription(
+    world: World, email: str, channel: str, subscribed: bool
+) -> dict[str, Any]:
+    """Switches marketing through one channel on or off."""
+    if world.row("SELECT 1 FROM customers WHERE email = ?", email) is None:
+        raise ToolError(f"no account with the e-mail address {email}")
+    world.write(
+        "INSERT INTO subscriptions VALUES (?, ?, ?) "
+        "ON CONFLICT DO UPDATE SET subscribed = excluded.subscribed",
+        email,
+        channel,
+        int(subscribed),
+    )
+    return {"channel": channel, "subscribed": subscribed}
+
+
+def escalate(world: World, reason: str) -> dict[str, Any]:
+    """Hands the conversation to a colleague."""
+    world.write("INSERT INTO escalations VALUES (?)", reason)
+    return {"handed_over": True, "reason": reason}
+
+
+def _order(world: World, order_id: str) -> dict[str, Any]:
+    row = world.row(
+        "SELECT status, email, placed_on, delivered_on, address, shipping_fee, total "
+        "FROM orders WHERE order_id = ?",
+        order_id,
+    )
+    if row is None:
+        raise ToolError(f"no order {order_id}")
+    names = (
+        "status",
+        "email",
+        "placed_on",
+        "delivered_on",
+        "address",
+        "shipping_fee",
+        "total",
+    )
+    return dict(zip(names, row, strict=True))
+
+
+def _item(world: World, order_id: str) -> tuple[Any, ...]:
+    row = world.row(
+        "SELECT product, category, price, in_stock FROM items WHERE order_id = ?",
+        order_id,
+    )
+    if row is None:
+        raise ToolError(f"order {order_id} has no items")
+    return row
+
+
+def _change_unshipped(world: World, order_id: str, column: str, value: str) -> None:
+    status = _order(world, order_id)["status"]
+    if status != "processing":
+        raise ToolError(f"order {order_id} is {status} and can no longer be changed")
+    assert column in ("status", "address")
+    world.write(f"UPDATE orders SET {column} = ? WHERE order_id = ?", value, order_id)
+
+
+@lru_cache(maxsize=1024)
+def _words(text: str) -> frozenset[str]:
+    # "gift cards" must find "gift card".
+    words = re.findall(r"[a-z0-9]+", text.lower())
+    stems = (w[:-1] if len(w) > 3 and w.endswith("s") else w for w in words)
+    return frozenset(w for w in stems if w not in _STOPWORDS)
+
+
+def _respell(word: str, texts: Sequence[frozenset[str]]) -> str:
+    """The known word that a misspelt one most likely stands for."""
+    known = sorted({w for text in texts for w in text if w[0] == word[0]})
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.8)
+    return near[0] if near else word
+
+
+def _tool(function: Any, description: str, **properties: dict[str, Any]) -> Tool:
+    return Tool(
+        name=function.__name__,
+        description=description,
+        parameters={
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        },
+        function=function,
+        takes_world=True,
+    )
+
+
+_ORDER_ID = {
+    "type": "string",
+    "pattern": "^[0-9]{5}$",
+    "description": "number of the order",
+}
+_EMAIL = {
+    "type": "string",
+    "format": "email",
+    "description": "e-mail address of the customer's account",
+}
+
+TOOLS: tuple[Tool, ...] = (
+    _tool(
+        lookup_order,
+        "Look up an order: its status, article, price, address and account.",
+        order_id=_ORDER_ID,
+    ),
+    _tool(find_orders, "List the orders of a customer's account.", email=_EMAIL),
+    _tool(
+        track_shipment,
+        "Track the parcel of an order: where it is and when it arrives.",
+        order_id=_ORDER_ID,
+    ),
+    _tool(
+        check_refund_policy,
+        "Check whether an order can be refunded and how much is paid back.",
+        order_id=_ORDER_ID,
+        reason={
+            "type": "string",
+            "enum": list(REFUND_REASONS),
+            "description": "why the customer wants the money back",
+        },
+    ),
+    _tool(
+        issue_refund,
+        "Pay money back to the customer for an order.",
+        order_id=_ORDER_ID,
+        amount={"type": "number", "description": "amount of money to pay back"},
+    ),
+    _tool(
+        create_replacement,
+        "Send the customer a replacement for the article of an order.",
+        order_id=_ORDER_ID,
+    ),
+    _tool(cancel_order, "Cancel an order before it is shipped.", order_id=_ORDER_ID),
+    _tool(
+        update_address,
+        "Change the delivery address of an order before it is shipped.",
+        order_id=_ORDER_ID,
+        address={
+            "type": "string",
+            "minLength": 5,
+            "description": "new delivery address: street and city",
+        },
+    ),
+    _tool(
+        reset_password,
+        "Send a password reset link to a customer who cannot log in.",
+        email=_EMAIL,
+    ),
+    _tool(
+        search_knowledge_base,
+        "Search the help articles for a how-to question.",
+        query={
+            "type": "string",
+            "minLength": 3,
+            "description": "what the customer wants to know",
+        },
+    ),
+    _tool(
+        check_payments,
+        "Check the payments of an order for double charges.",
+        order_id=_ORDER_ID,
+    ),
+    _tool(
+        get_ticket,
+        "Look up the state of a support ticket.",
+        ticket_id={
+            "type": "string",
+            "pattern": "^T-[0-9]{4}$",
+            "description": "number of the support ticket",
+        },
+    ),
+    _tool(
+        send_invoice,
+        "Send the invoice of an order by e-mail.",
+        order_id=_ORDER_ID,
+        email={**_EMAIL, "description": "e-mail address the invoice is sent to"},
+    ),
+    _tool(
+        update_subscription,
+        "Switch marketing messages for a customer on or off.",
+        email=_EMAIL,
+        channel={
+            "type": "string",
+            "enum": list(CHANNELS),
+            "description": "newsletter, text messages or phone calls",
+        },
+        subscribed={
+            "type": "boolean",
+            "description": "true to sign up, false to stop them",
+        },
+    ),
+    _tool(
+        escalate,
+        "Hand the conversation over to a human colleague.",
+        reason={
+            "type": "string",
+            "enum": list(ESCALATION_REASONS),
+            "description": "why a human must take over",
+        },
+    ),
+)

@@ -1,0 +1,151 @@
+"""A little shop in SQLite, in memory: one world for each task."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from agentgym.scenarios.customer_support.knowledge import ARTICLES
+
+TODAY = "2026-06-15"
+
+REFUND_REASONS = ("damaged", "wrong_item", "not_needed")
+
+# category -> reason -> days after delivery within which money is paid back
+REFUND_WINDOWS: dict[str, dict[str, int]] = {
+    "electronics": {"damaged": 60, "wrong_item": 30, "not_needed": 14},
+    "clothing": {"damaged": 60, "wrong_item": 45, "not_needed": 30},
+    "furniture": {"damaged": 90, "wrong_item": 30, "not_needed": 14},
+    "kitchen": {"damaged": 60, "wrong_item": 30, "not_needed": 21},
+    "toys": {"damaged": 60, "wrong_item": 30, "not_needed": 30},
+    "sports": {"damaged": 60, "wrong_item": 30, "not_needed": 21},
+}
+
+_SCHEMA = """
+CREATE TABLE customers (email TEXT PRIMARY KEY, name TEXT NOT NULL);
+CREATE TABLE orders (
+    order_id TEXT PRIMARY KEY, email TEXT NOT NULL REFERENCES customers (email),
+    status TEXT NOT NULL, placed_on TEXT NOT NULL, delivered_on TEXT,
+    address TEXT NOT NULL, shipping_fee REAL NOT NULL, total REAL NOT NULL);
+CREATE TABLE items (
+    order_id TEXT NOT NULL REFERENCES orders (order_id), product TEXT NOT NULL,
+    category TEXT NOT NULL, price REAL NOT NULL, in_stock INTEGER NOT NULL);
+CREATE TABLE shipments (
+    order_id TEXT PRIMARY KEY REFERENCES orders (order_id), carrier TEXT NOT NULL,
+    status TEXT NOT NULL, location TEXT NOT NULL, expected_on TEXT NOT NULL);
+CREATE TABLE payments (
+    payment_id TEXT PRIMARY KEY, order_id TEXT NOT NULL REFERENCES orders (order_id),
+    amount REAL NOT NULL);
+CREATE TABLE tickets (
+    ticket_id TEXT PRIMARY KEY, subject TEXT NOT NULL, status TEXT NOT NULL,
+    opened_on TEXT NOT NULL);
+CREATE TABLE policies (
+    category TEXT NOT NULL, reason TEXT NOT NULL, window_days INTEGER NOT NULL,
+    PRIMARY KEY (category, reason));
+CREATE TABLE knowledge_base (
+    topic TEXT PRIMARY KEY, title TEXT NOT NULL, body TEXT NOT NULL);
+CREATE TABLE refunds (order_id TEXT NOT NULL, amount REAL NOT NULL);
+CREATE TABLE replacements (order_id TEXT NOT NULL);
+CREATE TABLE escalations (reason TEXT NOT NULL);
+CREATE TABLE password_resets (email TEXT NOT NULL);
+CREATE TABLE invoices_sent (order_id TEXT NOT NULL, email TEXT NOT NULL);
+CREATE TABLE subscriptions (
+    email TEXT NOT NULL, channel TEXT NOT NULL, subscribed INTEGER NOT NULL,
+    PRIMARY KEY (email, channel));
+"""
+
+Rows = Mapping[str, Sequence[tuple[Any, ...]]]
+"""Rows by table: all that tells one task's world from another's."""
+
+
+class World:
+    """One shop, open for the length of one episode."""
+
+    def __init__(self, image: bytes) -> None:
+        # Tools run in a worker thread, one call at a time.
+        self.db = sqlite3.connect(":memory:", check_same_thread=False)
+        self.db.deserialize(image)
+
+    @classmethod
+    def image(cls, rows: Rows) -> bytes:
+        """A database with the shop's policies, articles and the given rows."""
+        db = sqlite3.connect(":memory:")
+        db.deserialize(_template())
+        with db:
+            for table, values in rows.items():
+                if values:
+                    marks = ",".join("?" * len(values[0]))
+                    db.executemany(f"INSERT INTO {table} VALUES ({marks})", values)
+        image: bytes = db.serialize()
+        db.close()
+        return image
+
+    def row(self, query: str, *values: Any) -> tuple[Any, ...] | None:
+        """The first row of a query."""
+        row: tuple[Any, ...] | None = self.db.execute(query, values).fetchone()
+        return row
+
+    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """All rows of a query."""
+        return self.db.execute(query, values).fetchall()
+
+    def write(self, statement: str, *values: Any) -> None:
+        """Runs a statement and commits it."""
+        with self.db:
+            self.db.execute(statement, values)
+
+    def effects(self) -> frozenset[tuple[Any, ...]]:
+        """All that agents can change, as comparable facts."""
+        facts: set[tuple[Any, ...]] = set()
+        for order_id, status, address in self.rows(
+            "SELECT order_id, status, address FROM orders"
+        ):
+            facts.add(("order", order_id, status, address))
+        for table in (
+            "refunds",
+            "replacements",
+            "escalations",
+            "password_resets",
+            "invoices_sent",
+            "subscriptions",
+        ):
+            facts.update(
+                (table, *row, count)
+                for *row, count in self.rows(
+                    f"SELECT *, count(*) FROM {table} GROUP BY "
+                    + ",".join(str(i + 1) for i in range(_width(table)))
+                )
+            )
+        return frozenset(facts)
+
+    def close(self) -> None:
+        """Frees the memory."""
+        self.db.close()
+
+
+def _width(table: str) -> int:
+    return {"refunds": 2, "invoices_sent": 2, "subscriptions": 3}.get(table, 1)
+
+
+@lru_cache(maxsize=1)
+def _template() -> bytes:
+    db = sqlite3.connect(":memory:")
+    db.executescript(_SCHEMA)
+    with db:
+        db.executemany(
+            "INSERT INTO policies VALUES (?, ?, ?)",
+            [
+                (category, reason, days)
+                for category, windows in REFUND_WINDOWS.items()
+                for reason, days in windows.items()
+            ],
+        )
+        db.executemany(
+            "INSERT INTO knowledge_base VALUES (?, ?, ?)",
+            [(a.topic, a.title, a.body) for a in ARTICLES],
+        )
+    image: bytes = db.serialize()
+    db.close()
+    return image

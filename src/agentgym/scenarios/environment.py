@@ -1,0 +1,311 @@
+"""A gymnasium environment in which an agent talks and tools really run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import string
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import gymnasium
+
+from agentgym.core.errors import ScenarioError
+from agentgym.core.task import Message, Task
+from agentgym.core.tools import (
+    FailureKind,
+    Tool,
+    ToolCall,
+    ToolResult,
+    ToolRunner,
+    parse_calls,
+    tool_map,
+)
+
+_MAX_TEXT = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a scenario says of one decision.
+
+    Attributes:
+        correct: Whether the decision was right. A right call that a fault kept from
+            running stays right: trying again is then the right move.
+        failure: Why not, if it was wrong.
+        harmful: The world is spoiled and cannot be mended; the episode ends.
+    """
+
+    correct: bool
+    failure: FailureKind | None = None
+    harmful: bool = False
+
+
+RIGHT = Verdict(True)
+
+
+@dataclass(frozen=True, slots=True)
+class ActOutcome:
+    """What one assistant message led to."""
+
+    calls: tuple[ToolCall, ...]
+    results: tuple[ToolResult, ...]
+    verdict: Verdict
+    done: bool
+
+
+class Environment(gymnasium.Env[str, str]):
+    """One conversation at a time, in a world of its own.
+
+    Observations are the conversation as a JSON list of chat messages, actions are one
+    assistant message as JSON: the same that any chat-completion client exchanges.
+    Trainers skip the JSON and use `reset_task`, `messages` and `act`.
+
+    An episode ends when the agent closes the conversation, after `max_steps`
+    decisions, at the `patience`-th wrong one (customers do not wait forever), or at a
+    harmful one.
+
+    Subclasses say what the world is and what is right: `tools`, `make_world`,
+    `judge_call`, `judge_message`, `reply`, `outcome`.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"]}
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        *,
+        max_steps: int = 10,
+        patience: int = 2,
+        tool_failure_rate: float = 0.0,
+        runner: ToolRunner | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        """Makes an environment that draws from the given tasks.
+
+        Args:
+            tasks: What `reset` chooses from.
+            max_steps: Decisions until an episode is cut off.
+            patience: Wrong decisions that end an episode.
+            tool_failure_rate: Share of calls that are made to fail, half of them as
+                time-outs, before the tool is reached.
+            runner: Runs the tools; shared between environments.
+            render_mode: "ansi" for the conversation as text.
+        """
+        if not 0.0 <= tool_failure_rate < 1.0:
+            raise ScenarioError("tool_failure_rate must be at least 0 and below 1.")
+        self.tasks = tasks
+        self.max_steps = max_steps
+        self.patience = patience
+        self.tool_failure_rate = tool_failure_rate
+        self.runner = runner or ToolRunner()
+        self.render_mode = render_mode
+        text = gymnasium.spaces.Text(
+            max_length=_MAX_TEXT, min_length=0, charset=string.printable
+        )
+        self.observation_space = text
+        self.action_space = gymnasium.spaces.Text(
+            max_length=256, min_length=0, charset=string.printable
+        )
+        self._tools = tool_map(self.tools())
+        self._tool_list = list(self._tools.values())
+        self.task: Task | None = None
+        self.world: Any = None
+        self.messages: list[Message] = []
+
+    # What a scenario defines ---------------------------------------------------
+
+    @abstractmethod
+    def tools(self) -> Sequence[Tool]:
+        """All tools of the environment; asked once."""
+
+    @abstractmethod
+    def make_world(self, task: Task) -> Any:
+        """A fresh world for the task. Must depend on the task alone."""
+
+    def close_world(self, world: Any) -> None:  # noqa: B027
+        """Frees what `make_world` took."""
+
+    @abstractmethod
+    def judge_call(self, call: ToolCall, result: ToolResult) -> Verdict:
+        """Judges a call after it ran. Called once for each call, in order."""
+
+    @abstractmethod
+    def judge_message(self, content: str) -> Verdict:
+        """Judges a message to the user, before the user replies."""
+
+    def reply(self, content: str) -> str | None:
+        """What the user answers to a message; None closes the conversation."""
+        return None
+
+    @abstractmethod
+    def outcome(self) -> tuple[bool, float]:
+        """At the end: whether the task was solved, and how far it got (0 to 1)."""
+
+    # What agents and trainers use ----------------------------------------------
+
+    @property
+    def state_space(self) -> gymnasium.Space[str]:
+        """Another name for `observation_space`."""
+        return self.observation_space
+
+    @property
+    def tool_list(self) -> Sequence[Tool]:
+        """The tools that may be called."""
+        return self._tool_list
+
+    @property
+    def state_key(self) -> str:
+        """Names the conversation so far within its task."""
+        return self._digest.hexdigest()
+
+    def reset_task(self, task: Task, seed: int = 0) -> None:
+        """Starts an episode of the task; the seed decides injected faults."""
+        self.release()
+        self.task = task
+        self.world = self.make_world(task)
+        self.messages = []
+        self._digest = hashlib.blake2b(digest_size=12)
+        for message in task.messages:
+            self._append(dict(message))
+        self._faults = random.Random(seed) if self.tool_failure_rate else None
+        self._mistakes = self._step = 0
+        self.done = False
+
+    def act(self, message: Mapping[str, Any]) -> ActOutcome:
+        """Takes one assistant message: runs its calls or lets the user answer."""
+        if self.task is None or self.done:
+            raise ScenarioError("The episode is over. Call reset first.")
+        self._step += 1
+        calls: list[ToolCall] = []
+        results: list[ToolResult] = []
+        try:
+            calls = parse_calls(message)
+        except ValueError as error:
+            verdict = Verdict(False, FailureKind.INVALID_CALL)
+            self._append({"role": "assistant", "content": str(message)[:1000]})
+            self._append({"role": "user", "content": f"(invalid call: {error})"})
+            closed = False
+        else:
+            self._append({"role": "assistant", **message})
+            verdict, closed = (
+                (self._run_calls(calls, results), False)
+                if calls
+                else self._speak(str(message.get("content") or ""))
+            )
+        self._mistakes += not verdict.correct
+        self.done = (
+            closed
+            or verdict.harmful
+            or self._mistakes >= self.patience
+            or self._step >= self.max_steps
+        )
+        return ActOutcome(tuple(calls), tuple(results), verdict, self.done)
+
+    # The gymnasium interface ---------------------------------------------------
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        """Starts an episode: of `options["task"]`, or of one drawn by the seed."""
+        super().reset(seed=seed)
+        task = (options or {}).get("task")
+        if task is None:
+            if not self.tasks:
+                raise ScenarioError("The environment has no tasks to draw from.")
+            task = self.tasks[int(self.np_random.integers(len(self.tasks)))]
+        self.reset_task(task, int(self.np_random.integers(2**31)))
+        return self._observation(), self._info()
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Takes one assistant message as JSON; text that is no JSON is a failure.
+
+        The reward is the judgement of this decision: +1 right, -1 wrong, and the
+        outcome added at the end. Trainers use `Scenario.broadcast_rewards` instead.
+        """
+        try:
+            message = json.loads(action)
+        except (TypeError, json.JSONDecodeError):
+            message = None
+        if not isinstance(message, dict):
+            message = {"tool_calls": ["no JSON object"]}
+        result = self.act(message)
+        reward = 1.0 if result.verdict.correct else -1.0
+        if result.done:
+            reward += self.outcome()[1]
+        truncated = result.done and self._step >= self.max_steps
+        info = self._info()
+        info["failure"] = result.verdict.failure
+        terminated = result.done and not truncated
+        return self._observation(), reward, terminated, truncated, info
+
+    def render(self) -> str | None:  # type: ignore[override]
+        """The conversation as text, in render mode "ansi"."""
+        if self.render_mode != "ansi":
+            return None
+        lines = []
+        for message in self.messages:
+            for call in message.get("tool_calls") or ():
+                function = call["function"]
+                lines.append(f"agent -> {function['name']}({function['arguments']})")
+            if message.get("content"):
+                lines.append(f"{message['role']}: {message['content']}")
+        return "\n".join(lines)
+
+    def release(self) -> None:
+        """Frees the world of an episode that is over and judged."""
+        if self.world is not None:
+            self.close_world(self.world)
+            self.world = None
+
+    def close(self) -> None:
+        """Frees the world and the worker thread."""
+        self.release()
+        self.runner.close()
+
+    # ---------------------------------------------------------------------------
+
+    def _run_calls(self, calls: list[ToolCall], results: list[ToolResult]) -> Verdict:
+        overall = RIGHT
+        for call in calls:
+            result = self._fault() or self.runner.run(self._tools, call, self.world)
+            results.append(result)
+            verdict = self.judge_call(call, result)
+            if overall.correct and not verdict.correct:
+                overall = verdict
+            self._append(
+                {"role": "tool", "tool_call_id": call.id, "content": result.content}
+            )
+        return overall
+
+    def _speak(self, content: str) -> tuple[Verdict, bool]:
+        verdict = self.judge_message(content)
+        answer = self.reply(content)
+        if answer is None:
+            return verdict, True
+        self._append({"role": "user", "content": answer})
+        return verdict, False
+
+    def _fault(self) -> ToolResult | None:
+        if self._faults is None or self._faults.random() >= self.tool_failure_rate:
+            return None
+        kind, text = (
+            (FailureKind.TIMEOUT, "the service did not answer in time")
+            if self._faults.random() < 0.5
+            else (FailureKind.TOOL_ERROR, "the service is temporarily unavailable")
+        )
+        return ToolResult(json.dumps({"error": kind, "message": text}), kind)
+
+    def _append(self, message: Message) -> None:
+        self.messages.append(message)
+        self._digest.update(json.dumps(message, sort_keys=True).encode())
+
+    def _observation(self) -> str:
+        return json.dumps(self.messages)[:_MAX_TEXT]
+
+    def _info(self) -> dict[str, Any]:
+        assert self.task is not None
+        return {"task_id": self.task.id, "messages": list(self.messages)}

@@ -1,0 +1,239 @@
+"""Finds scenarios: the built-in ones, those of installed packages, and your own.
+
+Listing must be quick, so this module keeps what a list shows of the built-in
+scenarios; their classes are imported when they are loaded.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import inspect
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from agentgym.core.errors import (
+    AgentGymError,
+    ScenarioError,
+    ScenarioNotFoundError,
+    did_you_mean,
+)
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from agentgym.scenarios.base import Scenario
+
+ENTRY_POINTS = "agentgym.scenarios"
+"""The entry point group by which an installed package offers scenarios."""
+
+_HINT = "Name your own as module:Class."
+
+S = TypeVar("S", bound="Scenario")
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioInfo:
+    """What a list of scenarios shows.
+
+    Attributes:
+        path: `module:Class` of the scenario.
+        problem: Why it cannot be loaded; "" if it can, or was not tried.
+    """
+
+    name: str
+    description: str
+    difficulty: str
+    estimated_time: str
+    path: str
+    problem: str = ""
+
+    @classmethod
+    def of(cls, scenario: type[Scenario]) -> ScenarioInfo:
+        """Reads a scenario's class; what it does not declare is ""."""
+        return cls(
+            name=str(getattr(scenario, "name", "")),
+            description=str(getattr(scenario, "description", "")),
+            difficulty=str(getattr(scenario, "difficulty", "")),
+            estimated_time=str(getattr(scenario, "estimated_time", "")),
+            path=f"{scenario.__module__}:{scenario.__qualname__}",
+        )
+
+
+BUILTIN = {
+    "customer_support": ScenarioInfo(
+        name="customer_support",
+        description=(
+            "Service desk of an online shop: orders, refunds, accounts, how-tos"
+        ),
+        difficulty="easy",
+        estimated_time="under a minute",
+        path="agentgym.scenarios.customer_support.scenario:CustomerSupport",
+    ),
+}
+"""The scenarios that come with AgentGym. A test keeps them equal to the classes."""
+
+
+class ScenarioRegistry:
+    """All scenarios that can be named."""
+
+    _registered: ClassVar[dict[str, type[Scenario]]] = {}
+
+    @classmethod
+    def load(cls, ref: str, /, **options: Any) -> Scenario:
+        """Makes a scenario.
+
+        Args:
+            ref: A name from `list`, or `module:Class`; the module may lie in the
+                current folder.
+            options: Settings that the scenario reads (`Scenario.options`).
+
+        Raises:
+            ScenarioNotFoundError: If nothing has that name.
+            ScenarioError: If it cannot be imported or is no scenario.
+            ConfigError: If the scenario does not read an option.
+        """
+        scenario = cls.find(ref)
+        if options:
+            # Imported late: it brings pydantic along.
+            from agentgym.core.config import checked_options
+
+            options = checked_options(scenario.options, options)
+        try:
+            return scenario(**options)
+        except AgentGymError:
+            raise
+        except Exception as error:
+            raise ScenarioError(
+                f"Scenario '{ref}' cannot be made: {_one_line(error)}."
+            ) from error
+
+    @classmethod
+    def find(cls, ref: str) -> type[Scenario]:
+        """The class behind a name or `module:Class`; see `load`."""
+        if ref in cls._registered:
+            return cls._registered[ref]
+        if ref in BUILTIN:
+            return _import_class(BUILTIN[ref].path, ref)
+        if ":" in ref:
+            here = str(Path.cwd())
+            if here not in sys.path:
+                sys.path.insert(0, here)
+                importlib.invalidate_caches()
+            return _import_class(ref, ref)
+        for entry in _entry_points():
+            if entry.name == ref:
+                return _import_class(_path(entry), ref)
+        raise ScenarioNotFoundError(ref, cls.names(), _HINT)
+
+    @classmethod
+    def names(cls) -> builtins.list[str]:
+        """All names that `load` takes, sorted."""
+        offered = (entry.name for entry in _entry_points())
+        return sorted({*BUILTIN, *cls._registered, *offered})
+
+    @classmethod
+    def list(cls) -> builtins.list[ScenarioInfo]:
+        """What there is, by name. One that cannot be imported says so itself."""
+        infos = {
+            **{entry.name: _info(entry) for entry in _entry_points()},
+            **BUILTIN,
+            **{name: ScenarioInfo.of(s) for name, s in cls._registered.items()},
+        }
+        return [infos[name] for name in sorted(infos)]
+
+    @classmethod
+    def register(cls, scenario: type[S]) -> type[S]:
+        """Makes a class known by its name; can be used as a decorator.
+
+        Raises:
+            ScenarioError: If it is no scenario, or another one has its name.
+        """
+        _check_class(scenario, getattr(scenario, "__qualname__", repr(scenario)))
+        name = scenario.name
+        if name in BUILTIN or cls._registered.get(name, scenario) is not scenario:
+            raise ScenarioError(
+                f"There is a scenario '{name}' already. Give yours another name."
+            )
+        cls._registered[name] = scenario
+        return scenario
+
+
+def _entry_points() -> Iterator[EntryPoint]:
+    # Imported late: it costs more than all else here.
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group=ENTRY_POINTS):
+        if entry.name not in BUILTIN:
+            yield entry
+
+
+def _path(entry: EntryPoint) -> str:
+    # Not its value, which may name extras of its package as well.
+    return f"{entry.module}:{entry.attr}"
+
+
+def _info(entry: EntryPoint) -> ScenarioInfo:
+    try:
+        info = ScenarioInfo.of(_import_class(_path(entry), entry.name))
+    except ScenarioError as error:
+        return ScenarioInfo(entry.name, "", "", "", _path(entry), problem=str(error))
+    return ScenarioInfo(
+        entry.name, info.description, info.difficulty, info.estimated_time, info.path
+    )
+
+
+def _import_class(path: str, ref: str) -> type[Scenario]:
+    module_name, _, class_name = path.partition(":")
+    if not all(
+        part.isidentifier() for part in f"{module_name}.{class_name}".split(".")
+    ):
+        raise ScenarioError(
+            f"Scenario '{ref}' is no module:Class, for example my_scenario:MyScenario."
+        )
+    try:
+        module: Any = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
+        missing = isinstance(error, ModuleNotFoundError) and (
+            error.name is not None and f"{module_name}.".startswith(f"{error.name}.")
+        )
+        advice = " Run in the folder that holds it, or install it." if missing else ""
+        raise ScenarioError(
+            f"Scenario '{ref}': module '{module_name}' cannot be imported: "
+            f"{_one_line(error)}.{advice}"
+        ) from error
+    found: Any = module
+    for part in class_name.split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        classes = [name for name, _ in inspect.getmembers(module, inspect.isclass)]
+        raise ScenarioError(
+            f"Scenario '{ref}': module '{module_name}' has no class '{class_name}'."
+            f"{did_you_mean(class_name, classes)}"
+        )
+    return _check_class(found, ref)
+
+
+def _check_class(found: Any, ref: str) -> type[Scenario]:
+    from agentgym.scenarios.base import Scenario
+
+    if not isinstance(found, type) or not issubclass(found, Scenario):
+        raise ScenarioError(
+            f"'{ref}' is no subclass of agentgym.Scenario. Name a class that is one."
+        )
+    missing = sorted(found.__abstractmethods__)
+    if missing:
+        raise ScenarioError(
+            f"Scenario '{ref}' does not define {', '.join(missing)}. Define them."
+        )
+    name = getattr(found, "name", None)
+    if not isinstance(name, str) or not name:
+        raise ScenarioError(f"Scenario '{ref}' has no name. Set `name` on its class.")
+    return found
+
+
+def _one_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".: ")

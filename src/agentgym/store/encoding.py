@@ -1,0 +1,75 @@
+"""Values as JSON that every reader accepts, browsers included."""
+
+from __future__ import annotations
+
+import json
+import math
+from enum import Enum
+from pathlib import PurePath
+from typing import Any
+
+from agentgym.core.errors import StoreError
+
+MAX_TRAJECTORY_CHARACTERS = 200_000
+_MAX_TEXT = 2_000
+
+
+def encode(value: Any) -> str:
+    """Encodes as strict JSON: numbers that are not finite become null.
+
+    Raises:
+        StoreError: Something in it is no JSON value, nor a NumPy number or array, a
+            path or an enum.
+    """
+    try:
+        try:
+            return _dumps(value, allow_nan=False)
+        except ValueError:
+            # Rare enough that the second pass costs nothing.
+            return _dumps(_finite(json.loads(_dumps(value))), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StoreError(f"Cannot store this as JSON: {error}.") from error
+
+
+def bounded(value: dict[str, Any]) -> dict[str, Any]:
+    """Returns the trajectory, its long texts cut if it is too large to be kept."""
+    if len(encode(value)) <= MAX_TRAJECTORY_CHARACTERS:
+        return value
+    cut: dict[str, Any] = _cut(json.loads(encode(value)))
+    return cut
+
+
+def _dumps(value: Any, *, allow_nan: bool = True) -> str:
+    return json.dumps(value, allow_nan=allow_nan, default=_plain, separators=(",", ":"))
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    raise TypeError(f"a {type(value).__name__} is no JSON value")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return value
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > _MAX_TEXT:
+        return f"{value[:_MAX_TEXT]}… [{len(value) - _MAX_TEXT} characters cut]"
+    if isinstance(value, dict):
+        return {key: _cut(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_cut(item) for item in value]
+    return value

@@ -1,0 +1,219 @@
+"""The half of the store that keeps models.
+
+A version is there for others when its row is registered and its folder exists under
+its own name. Renaming the folder is the last step, so whatever breaks off before it
+leaves nothing to see.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentgym.core.errors import ConfigError, ModelNotFoundError, StoreError
+from agentgym.store import processes
+from agentgym.store.files import file_errors
+from agentgym.store.rows import ModelDraft, ModelRow, full_name, split_reference
+
+if TYPE_CHECKING:
+    from agentgym.store.database import Database
+
+_MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+
+
+class ModelShelf:
+    """Models with versions; `Store` supplies the database and the folder."""
+
+    models_dir: Path
+    _database: Database
+
+    @contextlib.contextmanager
+    def reserve_model(
+        self, name: str, *, run_id: str | None = None
+    ) -> Iterator[ModelDraft]:
+        """Reserves the next version of a model and publishes it at the block's end.
+
+            with store.reserve_model("customer_support", run_id=run_id) as draft:
+                policy.save(draft.folder)
+                draft.metadata["version"] = draft.version
+            model = store.get_model(draft.full_name)
+
+        Two processes never get the same version. If the block raises, the version is
+        given back. If the process dies, nobody sees the draft, and the next
+        reservation clears it away.
+
+        Args:
+            name: Letters, digits, "_", "-" and "."; no version.
+            run_id: The run that made it.
+
+        Yields:
+            The draft, with its version and an empty folder to fill.
+
+        Raises:
+            ConfigError: The name cannot be one.
+            StoreError: The model could not be published.
+        """
+        if not _MODEL_NAME.fullmatch(name) or split_reference(name)[1] is not None:
+            raise ConfigError(
+                f"A model cannot be named '{name}': use up to 100 letters, digits,"
+                " '_', '-' and '.', and leave the version out."
+            )
+        with file_errors(self.models_dir):
+            self.models_dir.mkdir(parents=True, exist_ok=True)
+            minor = self._reserve(name, run_id)
+        draft = ModelDraft(
+            name,
+            minor,
+            folder=self._draft_folder(full_name(name, minor)),
+            path=self.models_dir / full_name(name, minor),
+        )
+        try:
+            with file_errors(draft.folder):
+                draft.folder.mkdir()
+            yield draft
+            with file_errors(draft.folder):
+                self._publish(draft)
+        except BaseException:
+            # The folder first: once the version is free, somebody else may use it.
+            shutil.rmtree(draft.folder, ignore_errors=True)
+            # What went wrong first is what the caller needs to hear.
+            with contextlib.suppress(StoreError), self._database.write() as queries:
+                queries.drop_reservation(name, minor)
+            raise
+
+    def register_model(
+        self, name: str, *, run_id: str | None, path: Path, metadata: dict[str, Any]
+    ) -> ModelRow:
+        """Copies a model's folder into the store as the next version of `name`.
+
+        For a model that exists somewhere already. One that is yet to be written needs
+        no copy: see `reserve_model`.
+
+        Raises:
+            ConfigError: The name cannot be one.
+            StoreError: The folder could not be copied.
+        """
+        with self.reserve_model(name, run_id=run_id) as draft:
+            with file_errors(path):
+                try:
+                    shutil.copytree(path, draft.folder, dirs_exist_ok=True)
+                except shutil.Error as error:
+                    _, target, reason = error.args[0][0]
+                    raise StoreError(f"Cannot write {target}: {reason}.") from error
+            draft.metadata.update(metadata)
+        return self.get_model(draft.full_name)
+
+    def get_model(self, ref: str) -> ModelRow:
+        """Finds a model.
+
+        Args:
+            ref: "customer_support" for its newest version, "customer_support_v1.2" or
+                "customer_support:v1.2" for one version.
+
+        Raises:
+            ModelNotFoundError: There is none; the message lists what there is.
+        """
+        name, minor = split_reference(ref)
+        models = self.list_models()
+        fitting = [
+            model
+            for model in models
+            if model.name == name and minor in (None, model.minor)
+        ]
+        if not fitting:
+            raise ModelNotFoundError(ref, [model.full_name for model in models])
+        return fitting[-1]
+
+    def list_models(self) -> list[ModelRow]:
+        """Returns all models, by name and version."""
+        with self._database.read() as queries:
+            models = queries.models(self.models_dir)
+        with file_errors(self.models_dir):
+            return [model for model in models if model.path.is_dir()]
+
+    def delete_model(self, ref: str) -> None:
+        """Deletes one version of a model, folder and all. Its number is not reused.
+
+        Raises:
+            ModelNotFoundError: There is none of that name and version.
+        """
+        model = self.get_model(ref)
+        trash = self._draft_folder(model.full_name)
+        with file_errors(model.path):
+            with self._database.write() as queries:
+                queries.lock()
+                queries.mark_model_deleted(model.name, model.minor)
+                shutil.rmtree(trash, ignore_errors=True)
+                # Whoever looks sees the whole model or none, never a half.
+                model.path.rename(trash)
+            shutil.rmtree(trash)
+
+    def _reserve(self, name: str, run_id: str | None) -> int:
+        with self._database.write() as queries:
+            queries.lock()
+            taken = set()
+            for row in queries.unfinished_models():
+                if not processes.is_gone(row["pid"], row["host"], row["process"]):
+                    taken.add(self._draft_folder(full_name(row["name"], row["minor"])))
+                elif row["state"] == "reserved":
+                    queries.drop_reservation(row["name"], row["minor"])
+            minor = max(queries.last_minor(name), self._last_minor_on_disk(name)) + 1
+            queries.insert_model(
+                name=name,
+                minor=minor,
+                run_id=run_id,
+                created_at=time.time(),
+                **processes.columns(os.getpid()),
+            )
+            # Still inside the transaction: nobody can reserve one of these meanwhile.
+            for leftover in set(self.models_dir.glob(".*.draft")) - taken:
+                shutil.rmtree(leftover, ignore_errors=True)
+        return minor
+
+    def _publish(self, draft: ModelDraft) -> None:
+        _sync_tree(draft.folder)
+        with self._database.write() as queries:
+            if not queries.register_model(draft.name, draft.minor, draft.metadata):
+                raise StoreError(
+                    f"The reservation of {draft.full_name} is gone: save it again."
+                )
+        draft.folder.rename(draft.path)
+        # The model is there for all to see; some file systems cannot sync a folder.
+        with contextlib.suppress(OSError):
+            _sync(self.models_dir)
+
+    def _draft_folder(self, model: str) -> Path:
+        return self.models_dir / f".{model}.draft"
+
+    def _last_minor_on_disk(self, name: str) -> int:
+        """Folders outlive a database that somebody deleted."""
+        versions = [
+            minor
+            for folder in self.models_dir.iterdir()
+            for found, minor in [split_reference(folder.name)]
+            if found == name and minor is not None
+        ]
+        return max(versions, default=-1)
+
+
+def _sync_tree(folder: Path) -> None:
+    """After a power cut a renamed folder must not hold empty files."""
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            _sync(path)
+
+
+def _sync(path: Path) -> None:
+    # Windows syncs only what is open for writing, and no folders.
+    if os.name != "nt":
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,306 @@
+"""Tables and texts for people: aligned columns, before and after, single episodes.
+
+Plain Python, like the charts: rich is imported only where something is drawn in
+colours.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+UNKNOWN = "-"
+"""Stands where a figure is not known."""
+
+Metrics = Mapping[str, Any]
+"""`TrainingMetrics.to_dict()`, or what the store kept of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of texts under headers.
+
+    Attributes:
+        right: Names of the columns that are aligned to the right.
+        styles: Style of a whole row by its index, for colours only.
+    """
+
+    headers: tuple[str, ...]
+    rows: Sequence[Sequence[str]]
+    right: frozenset[str] = frozenset()
+    styles: Mapping[int, str] | None = None
+
+    def plain(self) -> str:
+        """The table as aligned text."""
+        lines = [self.headers, *self.rows]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(self.headers))]
+        aligned = []
+        for line in lines:
+            cells = [
+                cell.rjust(width) if header in self.right else cell.ljust(width)
+                for cell, width, header in zip(line, widths, self.headers, strict=True)
+            ]
+            aligned.append("  ".join(cells).rstrip())
+        return "\n".join(aligned)
+
+    def rich(self) -> RichTable:
+        """The table in colours, for a rich console."""
+        from rich import box
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        table = RichTable(
+            box=box.SIMPLE_HEAD,
+            header_style="bold",
+            padding=(0, 1, 0, 0),
+            pad_edge=False,
+        )
+        for header in self.headers:
+            table.add_column(
+                header,
+                justify="right" if header in self.right else "left",
+                overflow="fold",
+            )
+        for number, row in enumerate(self.rows):
+            style = (self.styles or {}).get(number)
+            # Text, not markup: names and messages may hold square brackets.
+            table.add_row(*(Text(cell) for cell in row), style=style)
+        return table
+
+
+def before_after(
+    baseline: Metrics, trained: Metrics, targets: Mapping[str, float]
+) -> Table:
+    """Untrained against trained against target, with 95% intervals.
+
+    Args:
+        baseline: The untrained policy on the held-out tasks.
+        trained: The trained one on the same tasks.
+        targets: The scenario's success criteria, by metric name.
+    """
+    reduction = trained.get("cost_reduction")
+    cheaper = f" ({0 - reduction:+.0%})" if reduction is not None else ""
+    rows = [
+        (
+            "tool reliability",
+            rate(baseline, "tool_reliability"),
+            rate(trained, "tool_reliability"),
+            *_target(trained, targets, "tool_reliability", "at least {:.0%}"),
+        ),
+        (
+            "task success",
+            rate(baseline, "task_success"),
+            rate(trained, "task_success"),
+            *_target(trained, targets, "task_success", "at least {:.0%}"),
+        ),
+        (
+            "tokens for a task",
+            number(baseline.get("avg_tokens_used")),
+            number(trained.get("avg_tokens_used")),
+            "",
+            "",
+        ),
+        (
+            "cost of a solved task",
+            solved_cost(baseline),
+            solved_cost(trained) + cheaper,
+            *_target(trained, targets, "cost_reduction", "at least {:.0%} less"),
+        ),
+        (
+            "response time",
+            milliseconds(baseline.get("avg_response_time")),
+            milliseconds(trained.get("avg_response_time")),
+            "",
+            "",
+        ),
+    ]
+    return Table(
+        ("held-out tasks", "untrained", "trained", "target", "met"),
+        rows,
+        right=frozenset({"untrained", "trained"}),
+        styles={0: "bold"},
+    )
+
+
+def time_savings(metrics: Metrics, targets: Mapping[str, float]) -> str:
+    """One line on the time saved, which names what it is measured against."""
+    saved = metrics.get("time_savings")
+    if saved is None:
+        return ""
+    wanted = targets.get("time_savings")
+    target = f" (target {wanted:.0%})" if wanted is not None else ""
+    return (
+        f"Time saved: {saved:.2%}{target}: trained in"
+        f" {duration(metrics.get('total_training_time'))}, against"
+        f" {metrics.get('manual_hours', 0):g} h of tuning prompts by hand."
+    )
+
+
+def rate(metrics: Metrics, name: str) -> str:
+    """A share with its interval, such as "96.8% [95.2, 97.9]"."""
+    value = metrics.get(name)
+    if value is None:
+        return UNKNOWN
+    low, high = bounds(metrics, name)
+    if low is None or high is None:
+        return f"{value:.1%}"
+    return f"{value:.1%} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def bounds(metrics: Metrics, name: str) -> tuple[float | None, float | None]:
+    """The 95% interval of a metric; (None, None) where there is none."""
+    low, high = metrics.get(f"{name}_interval") or (None, None)
+    return low, high
+
+
+def share(value: float | None) -> str:
+    """Such as "96.8%"."""
+    return UNKNOWN if value is None else f"{value:.1%}"
+
+
+def number(value: float | None) -> str:
+    """Such as "1,234"."""
+    return UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def dollars(value: float | None) -> str:
+    """Two digits that matter: single tasks cost fractions of a cent."""
+    if value is None:
+        return UNKNOWN
+    return f"${value:.2f}" if value >= 1 else f"${value:.2g}"
+
+
+def solved_cost(metrics: Metrics) -> str:
+    """What a solved task costs; where none was solved, all tasks are a lower bound."""
+    text = dollars(metrics.get("cost_per_solved_task"))
+    return text if metrics.get("task_success") else f"over {text}"
+
+
+def milliseconds(seconds: float | None) -> str:
+    """Such as "12.3 ms"."""
+    return UNKNOWN if seconds is None else f"{1000 * seconds:,.1f} ms"
+
+
+def duration(seconds: float | None) -> str:
+    """Such as "42 s", "3:05 min" or "1:02:03 h"."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}:{minutes:02}:{rest:02} h"
+    return f"{minutes}:{rest:02} min"
+
+
+def ago(then: float | None, now: float) -> str:
+    """How long ago something was, such as "5 min ago"."""
+    if then is None:
+        return UNKNOWN
+    seconds = max(0.0, now - then)
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return "just now"
+
+
+def call_text(call: Mapping[str, Any]) -> str:
+    """A call as a person would write it, such as `track(order_id="A1")`."""
+    arguments = call.get("arguments") or {}
+    inside = ", ".join(
+        f"{name}={json.dumps(value, ensure_ascii=False)}"
+        for name, value in arguments.items()
+    )
+    return f"{call.get('name')}({inside})"
+
+
+def shorten(text: str, width: int) -> str:
+    """The text in one line of at most `width` characters."""
+    text = " ".join(text.split())
+    return text if len(text) <= width else text[: max(0, width - 1)] + "…"
+
+
+def opening_text(trajectory: Mapping[str, Any]) -> str:
+    """What the user said first."""
+    for message in trajectory.get("opening") or ():
+        if message.get("role") == "user":
+            return str(message.get("content") or "")
+    return ""
+
+
+def failure_line(trajectory: Mapping[str, Any], width: int) -> str:
+    """The first thing that went wrong in an episode, in one line."""
+    kind, what = str(trajectory.get("failure") or "not solved"), ""
+    for step in trajectory.get("steps") or ():
+        if step.get("failure"):
+            kind = str(step["failure"])
+            calls = step.get("calls") or ()
+            what = ", ".join(map(call_text, calls)) or str(step.get("content") or "")
+            break
+    said = opening_text(trajectory)
+    first = f"{kind:<13} {shorten(what, max(20, width // 2))}"
+    room = width - len(first) - 4
+    return f'{first}  "{shorten(said, room)}"' if said and room > 12 else first
+
+
+def episode_lines(trajectory: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A whole episode: (text, style) for each line.
+
+    Shows each call with its arguments, result and reward.
+    """
+    success = trajectory.get("success")
+    verdict = "not judged" if success is None else "solved" if success else "failed"
+    tags = ", ".join(trajectory.get("tags") or ())
+    head = f"{trajectory.get('task_id', '')}  {verdict}"
+    style = "bold green" if success else "bold red"
+    lines = [(f"{head}  ({tags})" if tags else head, style)]
+    lines += [
+        (f"  {message.get('role')}: {message.get('content')}", "")
+        for message in trajectory.get("opening") or ()
+        if message.get("role") != "system"
+    ]
+    for place, step in enumerate(trajectory.get("steps") or (), start=1):
+        lines += _step_lines(place, step)
+    if trajectory.get("failure"):
+        text = trajectory.get("failure_text") or trajectory["failure"]
+        lines.append((f"  broke off: {text}", "red"))
+    return lines
+
+
+def _step_lines(place: int, step: Mapping[str, Any]) -> list[tuple[str, str]]:
+    failure = step.get("failure")
+    reward = step.get("reward")
+    earned = "not judged" if reward is None else f"reward {reward:+.2f}"
+    sure = step.get("confidence")
+    note = f"{earned}, confidence {sure:.0%}" if sure is not None else earned
+    if failure:
+        note = f"{failure}, {note}"
+    style = "red" if failure else "green"
+    calls, results = step.get("calls") or (), step.get("results") or ()
+    if not calls:
+        said = " ".join(str(step.get("content") or "").split())
+        return [(f"  {place}. says: {said}", style), (f"     [{note}]", "dim")]
+    lines = []
+    for i, call in enumerate(calls):
+        lines.append((f"  {place}. {call_text(call)}", style))
+        if i < len(results):
+            lines.append((f"     -> {results[i].get('content')}", ""))
+    return [*lines, (f"     [{note}]", "dim")]
+
+
+def _target(
+    metrics: Metrics, targets: Mapping[str, float], name: str, form: str
+) -> tuple[str, Literal["", "yes", "no"]]:
+    """What is wanted, and whether it was met; empty without a target."""
+    wanted = targets.get(name)
+    if wanted is None:
+        return "", ""
+    value = metrics.get(name)
+    met = value is not None and value >= wanted
+    return form.format(wanted), "yes" if met else "no"

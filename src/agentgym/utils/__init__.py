@@ -1,0 +1,1 @@
+"""Files, downloads and other helpers."""

@@ -1,0 +1,243 @@
+"""Properties of advantages: what siblings teach, and what they must not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentgym.core.rewards import (
+    Credit,
+    assign_advantages,
+    normalized,
+    rewards_to_go,
+)
+from agentgym.core.task import Task
+from agentgym.core.tools import ToolCall
+from agentgym.core.trajectory import Group, Step, Trajectory
+
+TASK = Task("t", ({"role": "user", "content": "do it"},))
+CREDITS: tuple[Credit, ...] = ("state", "broadcast")
+
+rewards = st.integers(-40, 40).map(lambda n: n / 8)
+episode_rewards = st.lists(rewards, min_size=1, max_size=5)
+episodes = st.lists(episode_rewards, min_size=2, max_size=8)
+discounts = st.floats(0.01, 0.99)
+
+
+def trajectory(
+    values: Sequence[float | None], correct: bool | None = None, path: str = ""
+) -> Trajectory:
+    """An episode whose n-th state is shared with siblings, unless `path` differs."""
+    steps = [
+        Step({}, state_key=f"{path}{i}", reward=value, correct=correct)
+        for i, value in enumerate(values)
+    ]
+    return Trajectory(TASK, steps)
+
+
+def group(*some: Trajectory) -> Group:
+    return Group(TASK, list(some))
+
+
+def advantages(of: Trajectory) -> list[float | None]:
+    return [step.advantage for step in of.steps]
+
+
+def parameter_advantages(of: Trajectory) -> list[float | None]:
+    return [step.parameter_advantage for step in of.steps]
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=20))
+def test_normalized_has_mean_zero_and_deviation_one(values: list[float]) -> None:
+    result = normalized(values)
+    if result is None:
+        assert max(values) - min(values) <= 1e-5 * max(1.0, *map(abs, values))
+        return
+    assert math.fsum(result) / len(result) == pytest.approx(0.0, abs=1e-6)
+    squares = math.fsum(value**2 for value in result) / len(result)
+    assert squares == pytest.approx(1.0, abs=1e-6)
+
+
+@given(st.lists(rewards, min_size=2, max_size=20))
+def test_normalized_keeps_the_order(values: list[float]) -> None:
+    result = normalized(values)
+    if result is None:
+        return
+    for a, b in zip(values, result, strict=True):
+        for c, d in zip(values, result, strict=True):
+            assert (a < c) == (b < d)
+
+
+@given(rewards, st.integers(0, 9))
+def test_equal_values_are_no_signal(value: float, count: int) -> None:
+    assert normalized([value] * count) is None
+
+
+@given(episode_rewards, discounts)
+def test_rewards_to_go_lie_between_those_that_are_left(
+    values: list[float], discount: float
+) -> None:
+    result = rewards_to_go(values, discount)
+    assert len(result) == len(values)
+    assert result[-1] == values[-1]
+    for i, value in enumerate(result):
+        left = values[i:]
+        assert min(left) - 1e-9 <= value <= max(left) + 1e-9
+
+
+def test_rewards_to_go_by_hand() -> None:
+    assert rewards_to_go([], 0.5) == []
+    assert rewards_to_go([1.0, 4.0], 0.5) == [(1 + 0.5 * 4) / 1.5, 4.0]
+
+
+@given(rewards, st.integers(1, 9), st.integers(1, 9), discounts)
+def test_a_mean_does_not_pay_for_dawdling(
+    value: float, short: int, long: int, discount: float
+) -> None:
+    first = rewards_to_go([value] * short, discount)[0]
+    assert first == pytest.approx(rewards_to_go([value] * long, discount)[0])
+
+
+@pytest.mark.parametrize("credit", CREDITS)
+@given(data=episodes, discount=discounts)
+def test_advantages_of_what_is_compared_have_mean_zero(
+    credit: Credit, data: list[list[float]], discount: float
+) -> None:
+    some = [trajectory(values) for values in data]
+    assign_advantages([group(*some)], credit, discount)
+    if credit == "broadcast":
+        firsts = [t.steps[0].advantage for t in some]
+        _assert_centered(firsts)
+        for t in some:
+            assert len(set(advantages(t))) == 1
+        return
+    for i in range(max(map(len, data))):
+        _assert_centered([t.steps[i].advantage for t in some if len(t.steps) > i])
+
+
+def _assert_centered(values: list[float | None]) -> None:
+    given_values = [value for value in values if value is not None]
+    assert len(given_values) in (0, len(values))
+    assert math.fsum(given_values) == pytest.approx(0.0, abs=1e-6)
+
+
+@given(data=episodes, discount=discounts)
+def test_the_better_sibling_has_the_higher_advantage(
+    data: list[list[float]], discount: float
+) -> None:
+    some = [trajectory(values) for values in data]
+    assign_advantages([group(*some)], "state", discount)
+    for a in some:
+        for b in some:
+            one, other = a.steps[0].advantage, b.steps[0].advantage
+            if one is None or other is None:
+                continue
+            first = rewards_to_go([s.reward or 0.0 for s in a.steps], discount)[0]
+            second = rewards_to_go([s.reward or 0.0 for s in b.steps], discount)[0]
+            if first > second + 1e-9:
+                assert one > other
+
+
+@pytest.mark.parametrize("credit", CREDITS)
+@given(data=episodes, hole=st.integers(0, 4), discount=discounts)
+def test_an_unrewarded_episode_is_left_out_never_taken_as_zero(
+    credit: Credit, data: list[list[float]], hole: int, discount: float
+) -> None:
+    alone = [trajectory(values) for values in data]
+    assign_advantages([group(*alone)], credit, discount)
+
+    values: list[float | None] = list(data[0])
+    values[hole % len(values)] = None
+    unjudged = trajectory(values)
+    with_it = [trajectory(values) for values in data]
+    signal = assign_advantages([group(unjudged, *with_it)], credit, discount)
+
+    assert signal.unrewarded == 1
+    assert advantages(unjudged) == [None] * len(unjudged.steps)
+    assert [advantages(t) for t in with_it] == [advantages(t) for t in alone]
+
+
+def test_an_episode_without_steps_is_unrewarded() -> None:
+    signal = assign_advantages([group(trajectory([]), trajectory([1.0]))], "state", 0.9)
+    assert signal.unrewarded == 1
+
+
+@pytest.mark.parametrize("credit", CREDITS)
+def test_groups_without_variance_are_counted_and_teach_nothing(
+    credit: Credit,
+) -> None:
+    same = group(trajectory([1.0, 2.0], True), trajectory([1.0, 2.0], True))
+    other = group(trajectory([0.0]), trajectory([1.0]))
+    signal = assign_advantages([same, other], credit, 0.9)
+    assert signal.groups == 2
+    assert signal.groups_without_variance == 1
+    assert signal.steps_with_advantage == 2
+    assert [advantages(t) for t in same.trajectories] == [[None, None]] * 2
+
+
+def test_equally_wrong_siblings_get_zero_and_equally_right_ones_none() -> None:
+    wrong = group(trajectory([-1.0], False), trajectory([-1.0], False))
+    right = group(trajectory([1.0], True), trajectory([1.0], True))
+    unknown = group(trajectory([1.0], None), trajectory([1.0], None))
+    assign_advantages([wrong, right, unknown], "state", 0.9)
+    assert [advantages(t) for t in wrong.trajectories] == [[0.0], [0.0]]
+    assert [advantages(t) for t in right.trajectories] == [[None], [None]]
+    assert [advantages(t) for t in unknown.trajectories] == [[None], [None]]
+    signal = assign_advantages([right, unknown], "state", 0.9)
+    assert signal.groups_without_variance == 2
+
+
+def test_state_credit_tells_a_wrong_second_step_from_a_right_first_one() -> None:
+    good, bad = trajectory([1.0, 1.0]), trajectory([1.0, -1.0])
+    elsewhere = trajectory([-1.0], path="other")
+    assign_advantages([group(good, bad, elsewhere)], "state", 0.9)
+    assert good.steps[1].advantage == pytest.approx(1.0)
+    assert bad.steps[1].advantage == pytest.approx(-1.0)
+    assert elsewhere.steps[0].advantage is None
+
+
+def test_broadcast_credit_praises_and_blames_an_episode_as_a_whole() -> None:
+    good, bad = trajectory([1.0, 1.0]), trajectory([1.0, -1.0])
+    assign_advantages([group(good, bad)], "broadcast", 0.9)
+    assert advantages(good) == [pytest.approx(1.0)] * 2
+    assert advantages(bad) == [pytest.approx(-1.0)] * 2
+
+
+def test_parameters_are_compared_among_those_with_the_same_tool() -> None:
+    def calling(name: str, reward: float) -> Trajectory:
+        made = trajectory([reward], correct=reward > 0)
+        made.steps[0].calls = (ToolCall(name, {}),)
+        return made
+
+    right, half, other = calling("a", 2.0), calling("a", -1.0), calling("b", -1.0)
+    assign_advantages([group(right, half, other)], "state", 0.9)
+    assert [parameter_advantages(t) for t in (right, half)] == [
+        [pytest.approx(1.0)],
+        [pytest.approx(-1.0)],
+    ]
+    # Alone with its tool and wrong: nothing to compare, something else to try.
+    assert parameter_advantages(other) == [0.0]
+    assert other.steps[0].advantage == half.steps[0].advantage
+
+
+@given(data=episodes, discount=discounts)
+def test_broadcast_judges_tools_and_parameters_alike(
+    data: list[list[float]], discount: float
+) -> None:
+    some = [trajectory(values) for values in data]
+    assign_advantages([group(*some)], "broadcast", discount)
+    for t in some:
+        assert parameter_advantages(t) == advantages(t)
+
+
+def test_old_advantages_are_forgotten() -> None:
+    some = group(trajectory([1.0], True), trajectory([1.0], True))
+    for t in some.trajectories:
+        t.steps[0].advantage = t.steps[0].parameter_advantage = 5.0
+    assign_advantages([some], "state", 0.9)
+    assert [advantages(t) for t in some.trajectories] == [[None], [None]]
+    assert [parameter_advantages(t) for t in some.trajectories] == [[None], [None]]
