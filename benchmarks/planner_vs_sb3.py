@@ -22,8 +22,8 @@ PPO needs a flat observation and a fixed number of actions:
 - It is rewarded by the environment at every step: +1 for a right decision, and the
   outcome at the end. The environment's -1 for a wrong one is left out, because with it
   PPO learns to give up at once (an episode ends at its second wrong decision).
-- Every training task is played eight times, as in the planner's groups, so that its text
-  is encoded once for all of them.
+- Every training task is played eight times, as in the planner's groups, so that its
+  text is encoded once for all of them.
 
 The list is shorter than what the planner chooses from, which would be thousands long;
 so it is also printed how many tasks can be solved with it at all. Both compute in one
@@ -267,7 +267,7 @@ def main() -> None:
         rows=[planner, ppo],
         ratio=ratio,
         peer="Stable-Baselines3 PPO, seconds to 90% tool reliability"
-        + ("" if ppo["reached"] else " (not reached: a lower bound)"),
+        + (" (not reached: a lower bound)" if ratio and not ppo["reached"] else ""),
         text=(
             f"{table(header, lines)}\n\n{verdict}\n"
             f"PPO chooses from {ppo['actions']} places; with them "

@@ -9,11 +9,13 @@ Names are imported when they are first used, so that `import agentgym` costs not
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from agentgym._version import __version__
 
+# Not from typing: importing it costs as much as starting Python does.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from agentgym.core.config import TrainingConfig
     from agentgym.core.result import TrainingMetrics, TrainingResult
     from agentgym.core.task import Task

@@ -33,7 +33,7 @@ def test_a_training_ends_with_a_table_and_what_to_do_next(home: Path, cli: Any) 
     assert done.code == 0, done.err
     assert "untrained" in done.out
     assert re.search(r"tool reliability +\S+% \[\S+, \S+\] +\S+% \[", done.out)
-    for row in ("task success", "tokens for a task", "cost of a solved", "response"):
+    for row in ("task success", "tokens per task", "cost per solved", "response"):
         assert row in done.out
     assert "against 4 h of tuning prompts by hand" in done.out
     after = done.out.partition("Next:\n")[2].strip().split("\n")

@@ -15,7 +15,9 @@ RUNNER = Path(__file__).with_name("run_page.py")
 PAGES = sorted(
     [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
 )
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = sorted(
+    {*(ROOT / "examples").glob("*.py")} - {ROOT / "examples" / "custom_scenario.py"}
+)
 
 _LINK = re.compile(r"\[[^\]]+\]\((?!https?:|#)([^)#\s]+)(?:#([^)\s]+))?\)")
 
@@ -59,6 +61,14 @@ def test_examples(example: Path, tmp_path: Path) -> None:
     source = example.read_text(encoding="utf-8")
     options = ["--episodes", "512"] if '"--episodes"' in source else []
     assert _run([str(example), *options], tmp_path)
+
+
+def test_the_custom_scenario_is_learned(tmp_path: Path) -> None:
+    said = _run([str(ROOT / "examples" / "custom_scenario.py")], tmp_path)
+    found = re.search(r"(\d+)% -> (\d+)%", said)
+    assert found, said
+    before, after = map(int, found.groups())
+    assert after >= before + 30
 
 
 def test_a_page_that_fails_is_noticed(tmp_path: Path) -> None:

@@ -42,8 +42,10 @@ MOMENTS = [
     "before publish:1",
     "publish:1",
     "before os.replace:9",
-    "never",
 ]
+# Enough for one run that is killed again and again; the slow tests do them all.
+CHAIN = [m for m in MOMENTS if m not in ("os.fsync:1", "learn:3", "before learn:4")]
+CHAIN = [*CHAIN[:-1], "never"]
 # What depends on the clock and not on the seed.
 _CLOCKED = {
     "episodes_per_second",
@@ -118,7 +120,7 @@ def test_killed_at_many_moments_and_resumed_each_time(
     unbroken: Path, tmp_path: Path
 ) -> None:
     killed = 0
-    for i, moment in enumerate(MOMENTS):
+    for i, moment in enumerate(CHAIN):
         command = ["resume"] if i else []
         code = _wait(_start(tmp_path, moment, *command), 0, -signal.SIGKILL)
         killed += code == -signal.SIGKILL
@@ -126,13 +128,13 @@ def test_killed_at_many_moments_and_resumed_each_time(
         with Store(tmp_path) as store:
             for model in store.list_models():
                 assert (model.path / "agent.json").exists()
-    assert killed >= 12
+    assert killed >= 10
     assert _weights(tmp_path) == _weights(unbroken)
     assert _rows(tmp_path) == _rows(unbroken)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", MOMENTS[:-1])
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_killed_once_and_resumed(unbroken: Path, tmp_path: Path, moment: str) -> None:
     _wait(_start(tmp_path, moment), 0, -signal.SIGKILL)
     _wait(_start(tmp_path, "never", "resume"), 0)
@@ -167,7 +169,9 @@ def test_two_trainings_in_one_home(unbroken: Path, tmp_path: Path) -> None:
         assert {m.full_name for m in models.values()} == {"tiny_v1.0", "tiny_v1.1"}
         for run in runs.values():
             assert run.status == "finished"
-            assert [p.iteration for p in store.points(run.id)] == list(range(1, 13))
+            points = store.points(run.id)
+            assert [p.iteration for p in points] == list(range(1, len(points) + 1))
+            assert points[-1].episodes == run.episodes
             assert run.model == models[run.id].full_name
     same = models[runs[0].id].path / "planner.safetensors"
     other = models[runs[1].id].path / "planner.safetensors"

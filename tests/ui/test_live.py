@@ -204,8 +204,8 @@ def test_the_picture_shows_all_that_was_promised() -> None:
     assert "untrained 30.0%" in text
     assert "target 95%" in text
     assert "groups without variance 6 of 32" in text
-    assert "updates clipped 1" in text
-    assert "episodes broken 2" in text
+    assert "clipped 1" in text
+    assert "broken 2" in text
     assert 'wrong_tool    f()  "Where is it?"' in text
     assert "░" in text
 

@@ -88,7 +88,7 @@ def test_before_after_states_figures_intervals_and_targets() -> None:
         "tool reliability",
         "31.2% [28.0, 34.5]",
         "96.8% [95.2, 97.9]",
-        "at least 95%",
+        ">= 95%",
         "yes",
     )
     assert rows[1][1:] == ("0.0% [0.0, 0.9]", "93.0% [90.0, 95.0]", "", "")
@@ -96,7 +96,7 @@ def test_before_after_states_figures_intervals_and_targets() -> None:
     assert rows[3][1:] == (
         "over $0.035",
         "$0.00021 (-25%)",
-        "at least 30% less",
+        ">= 30% less",
         "no",
     )
     assert rows[4][1:3] == ("24.6 ms", "11.9 ms")

@@ -107,8 +107,8 @@ def _figures(metrics: dict[str, Any]) -> Table:
     rows = [
         ("tool reliability", tables.rate(metrics, "tool_reliability")),
         ("task success", tables.rate(metrics, "task_success")),
-        ("tokens for a task", tables.number(metrics["avg_tokens_used"])),
-        ("cost of a solved task", tables.solved_cost(metrics)),
+        ("tokens per task", tables.number(metrics["avg_tokens_used"])),
+        ("cost per solved task", tables.solved_cost(metrics)),
         ("response time", tables.milliseconds(metrics["avg_response_time"])),
         ("calibration error", tables.share(metrics["calibration_error"])),
     ]

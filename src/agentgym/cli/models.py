@@ -192,10 +192,10 @@ def _comparison(models: Sequence[ModelRow]) -> Any:
         ("tool reliability", *(tables.rate(m, "tool_reliability") for m in measured)),
         ("task success", *(tables.rate(m, "task_success") for m in measured)),
         (
-            "tokens for a task",
+            "tokens per task",
             *(tables.number(m.get("avg_tokens_used")) for m in measured),
         ),
-        ("cost of a solved task", *map(tables.solved_cost, measured)),
+        ("cost per solved task", *map(tables.solved_cost, measured)),
         (
             "response time",
             *(tables.milliseconds(m.get("avg_response_time")) for m in measured),

@@ -211,9 +211,9 @@ def resume(
                 f" see it with: agentgym runs watch {row.id}",
                 2,
             )
-        if row.status == "finished":
+        if row.status in ("finished", "stopped"):
             stop(
-                f"Run {row.id} is finished; its model is {row.model}."
+                f"Run {row.id} is {row.status}; its model is {row.model}."
                 f" Start another: agentgym train {row.scenario}",
                 2,
             )

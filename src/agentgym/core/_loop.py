@@ -11,6 +11,7 @@ from agentgym.core.evaluation import Evaluation
 from agentgym.core.result import TrainingMetrics
 from agentgym.core.rewards import Signal
 from agentgym.core.task import Split, Task
+from agentgym.core.tools import FailureKind
 from agentgym.core.trajectory import Group
 from agentgym.policies.base import UpdateStats
 from agentgym.scenarios.base import Scenario
@@ -46,17 +47,23 @@ def draw_tasks(
 def training_values(
     groups: Sequence[Group], signal: Signal, stats: UpdateStats
 ) -> dict[str, Any]:
-    """The values of an `IterationDone` that do not depend on the clock."""
+    """The values of an `IterationDone` that do not depend on the clock.
+
+    Reliability counts decisions with calls; one that makes two calls counts once.
+    """
     episodes = [t for group in groups for t in group.trajectories]
     rewards = [r for t in episodes if (r := t.total_reward) is not None]
-    calls = sum(t.tool_calls + t.missed_calls for t in episodes)
-    failures = Counter(
-        str(step.failure) for t in episodes for step in t.steps if step.failure
-    )
+    # What was repeated from a sibling was not decided here.
+    steps = [step for t in episodes for step in t.steps if not step.replayed]
+    calls = [
+        step for step in steps if step.calls or step.failure is FailureKind.NO_CALL
+    ]
+    right = [s for s in calls if s.correct and all(r.ok for r in s.results)]
+    failures = Counter(str(step.failure) for step in steps if step.failure)
     return {
         "mean_reward": sum(rewards) / len(rewards) if rewards else None,
         "success": sum(t.success is True for t in episodes) / len(episodes),
-        "reliability": sum(t.correct_calls for t in episodes) / max(1, calls),
+        "reliability": len(right) / max(1, len(calls)),
         "loss": stats.loss,
         "entropy": stats.entropy,
         "gradient_norm": stats.gradient_norm,

@@ -1,6 +1,6 @@
 """Every error that AgentGym raises on purpose.
 
-    AgentGymError                    one clear line for a person; the CLI prints it and exits with `exit_code`
+    AgentGymError                    one clear line for a person; has an `exit_code`
     ├── UsageError                   what was asked for makes no sense (exit 2)
     │   ├── ConfigError              a setting is wrong, unknown or read by nobody
     │   ├── ScenarioNotFoundError    no scenario of that name
@@ -12,7 +12,7 @@
     ├── FormatError                  a file is truncated, foreign or of another version
     ├── AssetError                   weights could not be fetched or verified
     ├── StoreError                   the home folder or its database cannot be used
-    ├── FailureBudgetExceeded        too many episodes failed for reasons outside the policy
+    ├── FailureBudgetExceeded        too many episodes failed outside the policy
     ├── TrainingDiverged             an update produced numbers that are not finite
     └── MissingExtraError            an optional dependency is not installed
 

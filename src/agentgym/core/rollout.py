@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
-from agentgym.core.errors import AgentGymError
+from agentgym.core.errors import AgentGymError, ScenarioError
 from agentgym.core.task import Task
 from agentgym.core.tools import FailureKind, ToolRunner
 from agentgym.core.trajectory import Group, Step, Trajectory
@@ -14,9 +15,11 @@ from agentgym.policies.base import GREEDY, DecisionRequest, Policy, Sampling
 from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.environment import Environment
 
-
 # Where an episode branches off a sibling that went wrong, it should try other things.
-_FORK_EXPLORATION = 0.5
+_FORK_EXPLORATION = 0.8
+
+# Siblings that start from the beginning, where the others branch off.
+_ROOTS = 4
 
 
 class Rollout:
@@ -51,13 +54,13 @@ class Rollout:
     ) -> list[Group]:
         """Samples up to `group_size` siblings of each task and rewards them.
 
-        With `branch`, half of the siblings start from the beginning. Where none of
-        them solves the task, the rest branch off: they repeat the sibling that got
+        With `branch`, four siblings start from the beginning. Where none of them
+        solves the task, the rest branch off, in two rounds: they repeat the sibling that got
         furthest up to its first wrong step, and try something else there. So effort
         goes to the states at which there is something to find out, and a group that
         is solved already stays small.
         """
-        start = max(2, group_size // 2) if branch else group_size
+        start = min(_ROOTS, group_size) if branch else group_size
         first = self.play(
             policy, [t for t in tasks for _ in range(start)], sampling, seed
         )
@@ -68,10 +71,10 @@ class Rollout:
         size = max(1, (group_size - start + 1) // 2)
         for round_ in range(2):
             forks = [
-                (group, prefix)
+                (group, sibling)
                 for group in groups
                 if len(group.trajectories) + size <= group_size
-                and (prefix := _furthest(group)) is not None
+                and (sibling := _furthest(group)) is not None
                 for _ in range(size)
             ]
             if not forks:
@@ -81,7 +84,7 @@ class Rollout:
                 [group.task for group, _ in forks],
                 sampling,
                 seed + 7919 * (round_ + 1),
-                [prefix for _, prefix in forks],
+                [sibling for _, sibling in forks],
             )
             for (group, _), trajectory in zip(forks, played, strict=True):
                 group.trajectories.append(trajectory)
@@ -96,7 +99,7 @@ class Rollout:
         tasks: Sequence[Task],
         sampling: Sampling = GREEDY,
         seed: int = 0,
-        prefixes: Sequence[Sequence[Step]] = (),
+        siblings: Sequence[Trajectory] = (),
     ) -> list[Trajectory]:
         """Plays one episode of each task, in order, and judges it.
 
@@ -105,13 +108,13 @@ class Rollout:
             tasks: What to do.
             sampling: How decisions are drawn.
             seed: Decides injected faults.
-            prefixes: For each task, steps of a sibling to repeat at the start.
+            siblings: For each task, an episode to repeat up to its first wrong step.
         """
         trajectories = []
         for start in range(0, len(tasks), self.at_once):
             some = slice(start, start + self.at_once)
             trajectories += self._play(
-                policy, tasks[some], sampling, seed + start, prefixes[some]
+                policy, tasks[some], sampling, seed + start, siblings[some]
             )
         return trajectories
 
@@ -119,9 +122,22 @@ class Rollout:
         """Lets the scenario reward each step; a broken episode stays unrewarded."""
         if trajectory.failure is not None:
             return
-        rewards = self.scenario.broadcast_rewards(trajectory)
+        try:
+            rewards = [float(r) for r in self.scenario.broadcast_rewards(trajectory)]
+        except Exception as error:
+            raise ScenarioError(
+                f"broadcast_rewards of scenario '{self.scenario.name}' failed: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        if len(rewards) != len(trajectory.steps) or not all(
+            map(math.isfinite, rewards)
+        ):
+            raise ScenarioError(
+                f"broadcast_rewards of scenario '{self.scenario.name}' must give one "
+                f"finite number for each of {len(trajectory.steps)} steps, not {rewards}."
+            )
         for step, reward in zip(trajectory.steps, rewards, strict=True):
-            step.reward = float(reward)
+            step.reward = reward
 
     def close(self) -> None:
         """Closes all environments."""
@@ -136,7 +152,7 @@ class Rollout:
         tasks: Sequence[Task],
         sampling: Sampling,
         seed: int,
-        prefixes: Sequence[Sequence[Step]],
+        siblings: Sequence[Trajectory],
     ) -> list[Trajectory]:
         while len(self._environments) < len(tasks):
             self._environments.append(
@@ -149,10 +165,9 @@ class Rollout:
         for i, (environment, trajectory) in enumerate(
             zip(self._environments, trajectories, strict=False)
         ):
-            prefix = prefixes[i] if prefixes else ()
-            if _guarded(
-                trajectory, _begin, environment, trajectory, seed * 65_537 + i, prefix
-            ):
+            sibling = siblings[i] if siblings else None
+            trajectory.seed = sibling.seed if sibling else seed * 65_537 + i
+            if _guarded(trajectory, _begin, environment, trajectory, sibling):
                 active.append((environment, trajectory))
         while active:
             requests = [
@@ -186,17 +201,17 @@ class Rollout:
                 trajectory.steps.append(step)
                 if not environment.done:
                     still.append((environment, trajectory))
-                elif _guarded(trajectory, _finish, environment, trajectory):
-                    environment.release()
+                else:
+                    _guarded(trajectory, _finish, environment, trajectory)
             active = still
         return trajectories
 
 
 def _begin(
-    environment: Environment, trajectory: Trajectory, seed: int, prefix: Sequence[Step]
+    environment: Environment, trajectory: Trajectory, sibling: Trajectory | None
 ) -> None:
-    environment.reset_task(trajectory.task, seed)
-    for step in prefix:
+    environment.reset_task(trajectory.task, trajectory.seed)
+    for step in _right_steps(sibling) if sibling else ():
         again = Step(step.message, state_key=environment.state_key, replayed=True)
         again.prompt_tokens = step.prompt_tokens
         again.completion_tokens = step.completion_tokens
@@ -204,19 +219,20 @@ def _begin(
         trajectory.steps.append(again)
 
 
-def _furthest(group: Group) -> list[Step] | None:
-    """The longest right beginning of a group that has not solved its task."""
-    best: list[Step] | None = None
+def _right_steps(trajectory: Trajectory) -> list[Step]:
+    return list(itertools.takewhile(lambda step: step.correct, trajectory.steps))
+
+
+def _furthest(group: Group) -> Trajectory | None:
+    """The sibling with the longest right beginning, if none solved the task."""
+    best, most = None, -1
     for trajectory in group.trajectories:
         if trajectory.success:
             return None
-        if trajectory.failure is not None:
-            continue
-        right = list(itertools.takewhile(lambda step: step.correct, trajectory.steps))
-        if len(right) < len(trajectory.steps) and (
-            best is None or len(right) > len(best)
-        ):
-            best = right
+        if trajectory.failure is None:
+            right = len(_right_steps(trajectory))
+            if most < right < len(trajectory.steps):
+                best, most = trajectory, right
     return best
 
 
@@ -231,6 +247,7 @@ def _act(environment: Environment, step: Step) -> None:
 
 def _finish(environment: Environment, trajectory: Trajectory) -> None:
     trajectory.success, trajectory.outcome = environment.outcome()
+    environment.release()
 
 
 def _guarded(trajectory: Trajectory, function: Any, *arguments: Any) -> bool:

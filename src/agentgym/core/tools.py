@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import queue
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -168,11 +169,17 @@ class Tool:
         return f"{where}: {error.message}" if where else str(error.message)
 
 
-class ToolRunner:
-    """Runs calls in a worker thread, so that a tool that hangs costs only its call.
+class _Expired(BaseException):
+    """Raised into a tool whose time is up; no `except Exception` can swallow it."""
 
-    A hung thread cannot be killed in Python: it is left behind (a daemon), and after
-    `max_hung` of them no further call is started, because each holds memory.
+
+class ToolRunner:
+    """Runs calls under a time limit, so that a tool that hangs costs only its call.
+
+    In the main thread an interval timer interrupts the tool. Elsewhere (and where
+    there is no such timer) calls run in a worker thread: a hung one cannot be killed
+    in Python, so it is left behind (a daemon), and after `max_hung` of them no
+    further call is started, because each holds memory.
     """
 
     def __init__(self, timeout: float = 10.0, max_hung: int = 8) -> None:
@@ -217,6 +224,36 @@ class ToolRunner:
     def _call(
         self, tool: Tool, arguments: dict[str, Any], world: Any
     ) -> tuple[FailureKind | None, Any]:
+        # Handing every call to another thread and back costs more than most tools do.
+        if (
+            hasattr(signal, "setitimer")
+            and threading.current_thread() is threading.main_thread()
+        ):
+            return self._call_here(tool, arguments, world)
+        return self._call_in_thread(tool, arguments, world)
+
+    def _call_here(
+        self, tool: Tool, arguments: dict[str, Any], world: Any
+    ) -> tuple[FailureKind | None, Any]:
+        def expire(number: int, frame: Any) -> None:
+            raise _Expired
+
+        try:
+            before = signal.signal(signal.SIGALRM, expire)
+            try:
+                # Again and again, in case the tool catches the first one.
+                signal.setitimer(signal.ITIMER_REAL, self.timeout, 0.1)
+                return _run(tool, arguments, world)
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                signal.signal(signal.SIGALRM, before)
+        except _Expired:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            return FailureKind.TIMEOUT, f"no answer within {self.timeout:g} s"
+
+    def _call_in_thread(
+        self, tool: Tool, arguments: dict[str, Any], world: Any
+    ) -> tuple[FailureKind | None, Any]:
         if self.hung >= self.max_hung:
             raise ScenarioError(
                 f"Tool '{tool.name}': {self.hung} tool calls hang for more than "
@@ -243,21 +280,25 @@ class ToolRunner:
 
 def _serve(requests: queue.SimpleQueue[Any], answers: queue.SimpleQueue[Any]) -> None:
     while (request := requests.get()) is not None:
-        tool, arguments, world = request
-        try:
-            if tool.takes_world:
-                value = tool.function(world, **arguments)
-            else:
-                value = tool.function(**arguments)
-        except ToolError as error:
-            answers.put((FailureKind.TOOL_ERROR, str(error)))
-        except BaseException as error:
-            # Also SystemExit: a tool must not take the worker down with it.
-            text = f"{type(error).__name__}: {error}"
-            answers.put((FailureKind.TOOL_ERROR, text))
-        else:
-            answers.put((None, value))
-        del request, tool, arguments, world
+        answers.put(_run(*request))
+        del request
+
+
+def _run(
+    tool: Tool, arguments: dict[str, Any], world: Any
+) -> tuple[FailureKind | None, Any]:
+    assert tool.function is not None
+    try:
+        if tool.takes_world:
+            return None, tool.function(world, **arguments)
+        return None, tool.function(**arguments)
+    except (_Expired, KeyboardInterrupt):
+        raise
+    except ToolError as error:
+        return FailureKind.TOOL_ERROR, str(error)
+    except BaseException as error:
+        # Also SystemExit: a tool must not take the whole run down with it.
+        return FailureKind.TOOL_ERROR, f"{type(error).__name__}: {error}"
 
 
 def _failed(kind: FailureKind, message: str, latency: float = 0.0) -> ToolResult:
@@ -282,7 +323,10 @@ def parse_calls(message: Mapping[str, Any]) -> list[ToolCall]:
         ValueError: If a call has no name or its arguments are no JSON object.
     """
     calls = []
-    for raw in message.get("tool_calls") or ():
+    listed = message.get("tool_calls") or ()
+    if not isinstance(listed, list | tuple):
+        raise ValueError("tool_calls must be a list")
+    for raw in listed:
         function = raw.get("function") if isinstance(raw, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(
             function.get("name"), str
@@ -290,7 +334,7 @@ def parse_calls(message: Mapping[str, Any]) -> list[ToolCall]:
             raise ValueError("a tool call needs a function with a name")
         arguments = function.get("arguments") or "{}"
         if isinstance(arguments, str):
-            with contextlib.suppress(json.JSONDecodeError):
+            with contextlib.suppress(json.JSONDecodeError, RecursionError):
                 arguments = json.loads(arguments)
         if not isinstance(arguments, dict):
             raise ValueError(f"arguments of '{function['name']}' are no JSON object")

@@ -300,20 +300,24 @@ def run_training(
             break
 
         # Sample siblings on the current weights, with live tools, and reward them.
+        # Rates fall as the run goes on; everything is a function of the progress.
         clock = time.perf_counter()
+        fraction = progress.episodes / settings["episodes"]
         number = config.seed * 1_000_003 + progress.iteration + 1
-        rest = settings["episodes"] - progress.episodes
-        count = min(config.batch_size, math.ceil(rest / config.group_size))
-        tasks = draw_tasks(scenario, "train", number, count)
+        tasks = draw_tasks(scenario, "train", number, config.batch_size)
+        ahead = draw_tasks(scenario, "train", number + 1, config.batch_size)
+        policy.prepare([task.messages for task in ahead])
         rng = np.random.default_rng([config.seed, progress.iteration])
-        sampling = Sampling(rng, settings["exploration"])
-        groups = rollout.groups(policy, tasks, config.group_size, sampling, number)
+        sampling = Sampling(rng, settings["exploration"] * (1.0 - 0.8 * fraction))
+        branch = config.credit == "state"
+        groups = rollout.groups(
+            policy, tasks, config.group_size, sampling, number, branch=branch
+        )
         episodes = [episode for group in groups for episode in group.trajectories]
         progress.count_broken(episodes, config.failure_budget)
 
         # Compare siblings, and update what may change.
         signal = assign_advantages(groups, config.credit, config.discount_factor)
-        fraction = progress.episodes / settings["episodes"]
         rate = settings["learning_rate"] * (1.0 - 0.9 * fraction)
         stats = policy.learn(
             groups,

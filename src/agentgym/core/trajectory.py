@@ -89,6 +89,8 @@ class Trajectory:
     outcome: float | None = None
     failure: FailureKind | None = None
     failure_text: str = ""
+    seed: int = 0
+    """Decided the injected faults; a branch takes it over with the steps it repeats."""
 
     @property
     def tool_calls(self) -> int:

@@ -107,6 +107,12 @@ class Policy(ABC):
     ) -> list[Decision]:
         """Answers all requests, in one batch."""
 
+    def prepare(self, conversations: Sequence[Sequence[Message]]) -> None:  # noqa: B027
+        """May begin, in the background, to read what will be asked about soon.
+
+        Changes nothing but the time that `decide` takes.
+        """
+
     @abstractmethod
     def learn(
         self,

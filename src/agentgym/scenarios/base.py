@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -110,8 +110,6 @@ class Scenario(ABC):
         Seen alone, a transition shows only whether its tool calls ran: it earns
         `call_succeeded` or `call_failed` for each of them, scaled.
         """
-        import json
-
         total = 0.0
         for message in next_state[len(state) :]:
             if message.get("role") != "tool":
@@ -140,8 +138,3 @@ class Scenario(ABC):
     def training_defaults(self) -> dict[str, Any]:
         """Settings tuned for this scenario; a user's own settings win."""
         return {}
-
-
-def is_finite(values: Sequence[float]) -> bool:
-    """Whether all values are finite numbers."""
-    return all(math.isfinite(value) for value in values)

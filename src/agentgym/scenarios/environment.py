@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import random
@@ -97,6 +98,8 @@ class Environment(gymnasium.Env[str, str]):
         """
         if not 0.0 <= tool_failure_rate < 1.0:
             raise ScenarioError("tool_failure_rate must be at least 0 and below 1.")
+        if patience < 1:
+            raise ScenarioError("patience must be at least 1.")
         self.tasks = tasks
         self.max_steps = max_steps
         self.patience = patience
@@ -126,7 +129,7 @@ class Environment(gymnasium.Env[str, str]):
     def make_world(self, task: Task) -> Any:
         """A fresh world for the task. Must depend on the task alone."""
 
-    def close_world(self, world: Any) -> None:  # noqa: B027
+    def close_world(self, world: Any) -> None:
         """Frees what `make_world` took."""
 
     @abstractmethod
@@ -173,11 +176,11 @@ class Environment(gymnasium.Env[str, str]):
             self._append(dict(message))
         self._faults = random.Random(seed) if self.tool_failure_rate else None
         self._mistakes = self._step = 0
-        self.done = False
+        self.done = self._cut_off = False
 
     def act(self, message: Mapping[str, Any]) -> ActOutcome:
         """Takes one assistant message: runs its calls or lets the user answer."""
-        if self.task is None or self.done:
+        if self.world is None or self.done:
             raise ScenarioError("The episode is over. Call reset first.")
         self._step += 1
         calls: list[ToolCall] = []
@@ -190,19 +193,17 @@ class Environment(gymnasium.Env[str, str]):
             self._append({"role": "user", "content": f"(invalid call: {error})"})
             closed = False
         else:
-            self._append({"role": "assistant", **message})
+            # The role comes last: nobody speaks in the user's name here.
+            self._append({**message, "role": "assistant"})
             verdict, closed = (
                 (self._run_calls(calls, results), False)
                 if calls
                 else self._speak(str(message.get("content") or ""))
             )
         self._mistakes += not verdict.correct
-        self.done = (
-            closed
-            or verdict.harmful
-            or self._mistakes >= self.patience
-            or self._step >= self.max_steps
-        )
+        ended = closed or verdict.harmful or self._mistakes >= self.patience
+        self._cut_off = not ended and self._step >= self.max_steps
+        self.done = ended or self._cut_off
         return ActOutcome(tuple(calls), tuple(results), verdict, self.done)
 
     # The gymnasium interface ---------------------------------------------------
@@ -228,7 +229,7 @@ class Environment(gymnasium.Env[str, str]):
         """
         try:
             message = json.loads(action)
-        except (TypeError, json.JSONDecodeError):
+        except (TypeError, json.JSONDecodeError, RecursionError):
             message = None
         if not isinstance(message, dict):
             message = {"tool_calls": ["no JSON object"]}
@@ -236,10 +237,10 @@ class Environment(gymnasium.Env[str, str]):
         reward = 1.0 if result.verdict.correct else -1.0
         if result.done:
             reward += self.outcome()[1]
-        truncated = result.done and self._step >= self.max_steps
         info = self._info()
         info["failure"] = result.verdict.failure
-        terminated = result.done and not truncated
+        terminated = result.done and not self._cut_off
+        truncated = result.done and self._cut_off
         return self._observation(), reward, terminated, truncated, info
 
     def render(self) -> str | None:  # type: ignore[override]
@@ -276,6 +277,8 @@ class Environment(gymnasium.Env[str, str]):
             verdict = self.judge_call(call, result)
             if overall.correct and not verdict.correct:
                 overall = verdict
+            elif verdict.harmful and not overall.harmful:
+                overall = dataclasses.replace(overall, harmful=True)
             self._append(
                 {"role": "tool", "tool_call_id": call.id, "content": result.content}
             )

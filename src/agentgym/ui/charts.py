@@ -151,7 +151,7 @@ def legend(
     baseline: float | None = None,
     target: float | None = None,
     band: bool = True,
-    curve: str = "tool reliability (validation)",
+    curve: str = "reliability (validation)",
     glyphs: Glyphs = UNICODE,
 ) -> Chart:
     """One line that says what the chart's marks mean."""

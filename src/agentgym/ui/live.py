@@ -426,13 +426,9 @@ def _warning_counts(progress: Progress) -> Text:
     flat = counts.get("groups_without_variance", 0)
     part = f" of {groups:,}" if groups else ""
     text = Text(f"groups without variance {flat:,}{part}", "dim")
-    for name, label in (
-        ("clipped", "updates clipped"),
-        ("broken", "episodes broken"),
-        ("unrewarded", "unrewarded"),
-    ):
+    for name in ("clipped", "broken", "unrewarded"):
         count = counts.get(name, 0)
-        text.append(f"   {label} {count:,}", "red" if count else "dim")
+        text.append(f"   {name} {count:,}", "red" if count else "dim")
     return text
 
 

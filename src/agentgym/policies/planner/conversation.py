@@ -88,7 +88,8 @@ class Said:
         return last
 
     def _named(self) -> list[re.Match[str]]:
-        return [m for m in _NAMED.finditer(self.text) if len(m.group()) > 2]
+        # A single capitalised word is more often the start of a sentence than a name.
+        return [m for m in _NAMED.finditer(self.text) if " " in m.group()]
 
 
 @dataclass(frozen=True, slots=True)

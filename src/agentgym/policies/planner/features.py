@@ -45,7 +45,21 @@ _OPTION_TEXTS = (
     "ask: ask the user for information that is missing",
 )
 
-TOOL_FACTS = 12
+TOOL_FACTS = (
+    "fresh",  # some value for its parameters has not been used with it yet
+    "called",
+    "failed",
+    "just_called",
+    "just_failed",  # of finishing: the user gave values that no call has used
+    "said",  # the user gave values for all its parameters
+    "result_fits",  # the last result gave a value for one of its parameters
+    "tool",
+    "finish",  # finishing, after a call that succeeded
+    "idle",  # finishing, without any call
+    "ask",
+    "asked",  # asking, after an answer
+)
+"""Facts about the options, by column."""
 VALUE_FACTS = 4
 
 _KINDS = {
@@ -106,12 +120,11 @@ class ToolSet:
         """
         self.tools = list(tools)
         self.tokens = tokens
-        texts = [*_OPTION_TEXTS, *(f"{spaced(t.name)}: {t.description}" for t in tools)]
+        texts = [*_OPTION_TEXTS, *(f"{spaced(t.name)}. {t.description}" for t in tools)]
         names = ["<finish>", "<ask>", *(t.name for t in tools)]
         self.options = Options(
-            encode(texts),
+            [encode(_sentences(text)) for text in texts],
             np.array([slot("tool", n) for n in names], np.int64),
-            detached=1,
         )
         self.parameters: list[list[Parameter]] = [
             [
@@ -131,7 +144,14 @@ class ToolSet:
         if self.askable:
             about = [f"{spaced(n)}: {d}" for n, d in self.askable.items()]
             slots = [slot("value", f"<ask>={n}") for n in self.askable]
-            self.ask_options = Options(encode(about), np.array(slots, np.int64))
+            self.ask_options = Options(
+                [encode([text]) for text in about], np.array(slots, np.int64)
+            )
+
+
+def tool_prior(**weights: float) -> tuple[float, ...]:
+    """Weights of the facts about options, zero where not given."""
+    return tuple(weights.get(name, 0.0) for name in TOOL_FACTS)
 
 
 def _compile(
@@ -145,7 +165,7 @@ def _compile(
         values = choices(schema) + ([] if required else [ABSENT])
         texts = [f"{spaced(name)}: {spaced(str(v))}" for v in values]
         slots = [slot("value", f"{tool.name}.{name}={v}") for v in values]
-        options = Options(encode(texts), np.array(slots, np.int64))
+        options = Options([encode([text]) for text in texts], np.array(slots, np.int64))
     return Parameter(
         name,
         schema,
@@ -341,22 +361,26 @@ class State:
                 names += (f"ever:{call.tool}.{fact}" for fact in _facts_of(call))
         names.append(f"turns:{min(len(self._said), 3)}")
         names.append(f"calls:{min(len(self._calls), 4)}")
-        known = {
-            (p.name, min(2, len(self.candidates(t, p))))
-            for t, parameters in enumerate(self.toolset.parameters)
-            for p in parameters
-            if p.required and p.values is None
-        }
-        names += sorted(f"known:{name}:{count}" for name, count in known)
+        known = set()
+        for t, parameters in enumerate(self.toolset.parameters):
+            for p in parameters:
+                if p.required and p.values is None:
+                    found = self.candidates(t, p)
+                    kinds = {c.kind for c in found} & {"named", "quoted", "field"}
+                    known.add(f"known:{p.name}:{min(2, len(found))}")
+                    known.update(f"known:{p.name}:{kind}" for kind in kinds)
+        names += sorted(known)
         return hashed(names, HISTORY)
 
     def _tool_facts(self) -> tuple[Array, Any]:
         """Facts about each option, and which of them can be chosen at all."""
         count = 2 + len(self.toolset.tools)
-        facts = np.zeros((count, TOOL_FACTS), np.float32)
+        facts = np.zeros((count, len(TOOL_FACTS)), np.float32)
         facts[2:, 7] = 1.0
         facts[FINISH, 8] = self.last is not None and self.last.ok
         facts[FINISH, 9] = self.last is None
+        used = {v.strip('"') for call in self._calls for v in _values(call)}
+        facts[FINISH, 4] = any(value not in used for value in self._typed)
         facts[ASK, 10] = 1.0
         facts[ASK, 11] = len(self._said) > 1
         open_ = np.ones(count, bool)
@@ -408,6 +432,11 @@ class State:
         keys = [fld.key for _, fld in candidate.fields]
         for key in dict.fromkeys(keys):
             row[2 * WIDTH : 3 * WIDTH] += _EMBEDDING_SCALE * self._encoded[key].pooled
+
+
+def _sentences(text: str) -> list[str]:
+    found = [s.strip() for s in re.split(r"(?<=[.!?:;])\s+", text)]
+    return [s for s in found if s] or [text]
 
 
 def texts_to_encode(parts: Sequence[Part]) -> Iterable[str]:

@@ -1,14 +1,17 @@
 """The planner's trainable parts: two kinds of heads and an optimiser, in numpy.
 
-A *choice head* scores options that have a description (tools, enum values). Its logit
-for option o in a state with clause vectors c, history features h and facts d_o is
+A *choice head* scores options that have a description (tools, enum values). For each
+clause c that the user said, a hidden layer sees its mean vector, the maximum over its
+tokens of a learned projection, flags (has a call taken it up?) and what has happened:
 
-    log sum_c exp(c . (W e_o + u_o))  +  sum_h g_o[h]  +  d_o . (v + v_o)
+    z_c = relu(m_c A + max_t(x_t B) + f_c F + sum_h H[h] + b)
+    logit_o = log sum_c exp(z_c . (e_o D + u_o) + s sim(c, o))  +  d_o . (v + v_o)
 
-with e_o the encoded description. W starts as a multiple of the identity, so that an
-untrained head already prefers options whose description resembles what was said, and
-options never seen in training are still scored by their description. u_o, g_o and v_o
-belong to one option and start at zero.
+with e_o the encoded description of option o, sim the likeness of a clause to the most
+similar sentence of that description, and d_o facts about the option, such as whether
+it has been called already. The likeness and the facts have weights from the start, so
+that an untrained head is no fool, and options never seen in training are still scored
+by their description. u_o and v_o belong to one option and start at zero.
 
 A *pointer head* scores values found in the conversation: phi . (sum_b W_b q + u), with
 phi the features of the place where the value stands and q the encoded parameter.
@@ -54,22 +57,20 @@ class Clauses:
 FLAGS = 5
 """Facts about a clause."""
 
-import os
-
-HS = float(os.environ.get("HS", ".15"))
-TS = float(os.environ.get("TS", ".1"))
-HIDDEN = int(os.environ.get("HID", "128"))
+HIDDEN = 128
 """Units of a choice head's hidden layer."""
 
 
 class Options:
     """What a choice head chooses from: encoded descriptions and their own rows."""
 
-    def __init__(self, embeddings: Array, slots: Indices, detached: int = 0) -> None:
-        self.embeddings = embeddings
+    def __init__(self, sentences: Sequence[Array], slots: Indices) -> None:
+        self.sentences = np.concatenate(sentences)
+        """The encoded sentences of all descriptions, one below the other."""
+        lengths = [len(rows) for rows in sentences]
+        self.starts = np.cumsum([0, *lengths[:-1]])
+        self.embeddings = np.stack([rows.mean(axis=0) for rows in sentences])
         self.slots = slots
-        self.detached = detached
-        """The first so many options look at no clause, only at what has happened."""
 
 
 class Parameters:
@@ -107,9 +108,9 @@ class ChoiceHead:
         self.parameters = Parameters(
             {
                 "clause": normal(WIDTH, HIDDEN, scale=0.2),
-                "token": normal(WIDTH, HIDDEN, scale=TS),
+                "token": normal(WIDTH, HIDDEN, scale=0.1),
                 "flag": normal(FLAGS, HIDDEN, scale=0.5),
-                "history": normal(HISTORY, HIDDEN, scale=HS),
+                "history": normal(HISTORY, HIDDEN, scale=0.6),
                 "bias": np.zeros(HIDDEN, np.float32),
                 "described": np.zeros((WIDTH, HIDDEN), np.float32),
                 "similarity": np.full(1, similarity, np.float32),
@@ -122,9 +123,17 @@ class ChoiceHead:
         self._compiled: dict[int, tuple[int, Options, tuple[Array, Array]]] = {}
 
     def scores(
-        self, options: Options, clauses: Clauses, history: Indices, facts: Array
+        self,
+        options: Options,
+        clauses: Clauses,
+        history: Indices,
+        facts: Array,
+        detached: int = 0,
     ) -> tuple[Array, tuple[Array, ...]]:
-        """Logits of all options, and what `backward` needs of the way there."""
+        """Logits of all options, and what `backward` needs of the way there.
+
+        The first `detached` options look at no clause, only at what has happened.
+        """
         a = self.parameters.arrays
         weights, own = self._compile(options)
         past = a["history"][history].sum(axis=0) + a["bias"]
@@ -132,10 +141,12 @@ class ChoiceHead:
         peaks = np.maximum.reduceat(words, clauses.starts, axis=0)
         flags = clauses.flags @ a["flag"]
         hidden = np.maximum(clauses.means @ a["clause"] + peaks + flags + past, 0.0)
-        alike = clauses.means @ options.embeddings.T
+        alike = np.maximum.reduceat(
+            clauses.means @ options.sentences.T, options.starts, axis=1
+        )
         scores = hidden @ weights.T + a["similarity"] * alike
-        scores[:-1, : options.detached] = -np.inf
-        scores[-1, options.detached :] = -np.inf
+        scores[:-1, :detached] = -np.inf
+        scores[-1, detached:] = -np.inf
         peak = scores.max(axis=0)
         attention = np.exp(scores - peak)
         total = attention.sum(axis=0)
@@ -168,12 +179,12 @@ class ChoiceHead:
         inner = (pull @ weights) * (hidden > 0)
         gradient["clause"] += clauses.means.T @ inner
         gradient["flag"] += clauses.flags.T @ inner
+        spread = np.zeros_like(words)
+        units = np.arange(spread.shape[1])
         ends = [*clauses.starts[1:], len(words)]
         for row, (start, end) in enumerate(zip(clauses.starts, ends, strict=True)):
-            peak = words[start:end].argmax(axis=0)
-            gradient["token"] += (
-                clauses.tokens[start:end][peak] * inner[row][:, None]
-            ).T
+            spread[start + words[start:end].argmax(axis=0), units] = inner[row]
+        gradient["token"] += clauses.tokens.T @ spread
         past = inner.sum(axis=0)
         gradient["history"][history] += past
         gradient["bias"] += past

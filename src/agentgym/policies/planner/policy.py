@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from agentgym.core.errors import FormatError, TrainingDiverged
+from agentgym.core.task import Message
 from agentgym.core.tools import Tool, ToolCall
 from agentgym.core.trajectory import Group
 from agentgym.policies.base import (
@@ -35,12 +37,11 @@ from agentgym.policies.planner.features import (
     BLOCKS,
     FINISH,
     POINTER_FEATURES,
-    TOOL_FACTS,
-    VALUE_FACTS,
     Parameter,
     State,
     ToolSet,
     texts_to_encode,
+    tool_prior,
 )
 from agentgym.policies.planner.heads import (
     Adam,
@@ -61,30 +62,33 @@ _COMPONENT = {
     "pointer": "parameter_selection",
 }
 
-# Shared matrices move every option at once: they get a small share of the rate.
-_RATES = {"match": 0.03, "facts": 0.3, "facts_slot": 1.0, "history_slot": 1.0}
+# What is shared by all options moves them all at once: a small share of the rate.
+_RATES = {"match": 0.03, "described": 0.1, "facts": 0.3}
 
-import os
-
-VSIM = float(os.environ.get("VSIM", "1"))
-PRIOR = [0.0] * 12
-for kv in os.environ.get("PR", "").split(","):
-    if kv:
-        PRIOR[int(kv.split(":")[0])] = float(kv.split(":")[1])
-SIM = float(os.environ.get("SIM", "1.0"))
-UNS = float(os.environ.get("UNS", "10"))
-_RATES.update(
-    match=0.03,
-    described=float(os.environ.get("RD", ".1")),
-    clause=float(os.environ.get("RC", "1")),
-    token=float(os.environ.get("RT", "1")),
-    history=float(os.environ.get("RC", "1")),
-    slot=float(os.environ.get("RS", "1")),
+# An untrained planner prefers tools whose description resembles what was said, calls
+# nothing twice, and finishes when a call has succeeded.
+_SIMILARITY = {"tool": 3.0, "value": 2.0, "pointer": 3.0}
+_TOOL_PRIOR = tool_prior(
+    called=-8.0, just_called=-6.0, result_fits=1.0, finish=8.0, idle=-3.0, asked=-8.0
 )
-PASSES = int(os.environ.get("PASSES", "3"))
-_CLIP = float(os.environ.get("CLIP", "0.3"))
+_VALUE_PRIOR = (1.0, 2.0, 0.0, 0.0)
+
+_PASSES = 6
+"""Times that an update goes over its samples."""
+_CLIP = 0.3
+"""How far the later passes may move the ratio of probabilities from 1."""
+_BLAME = 0.5
+"""Weight of what went wrong, relative to what went right."""
+_LOST = 10.0
+"""Entropy bonus where all siblings went wrong alike, relative to elsewhere."""
+_EXPLORE_OPTION = 0.7
+"""Share of exploration that goes to the option; the parameters get the rest."""
 _MAX_GRADIENT = 5.0
 _CACHE_BYTES = 96 << 20
+_TEXT_BYTES = 4096
+"""What a cached text takes besides its hidden states, about."""
+_AHEAD = 8
+"""Texts that are encoded ahead at a time."""
 
 
 _OPTION, _ABOUT = "option", "about"
@@ -99,6 +103,7 @@ class _Choice:
     head: str
     logprobs: Array
     chosen: int = 0
+    explored: bool = False
     parameter: Parameter | None = None
     options: Options | None = None
     facts: Array | None = None
@@ -121,8 +126,8 @@ class PlannerPolicy(Policy):
 
     name = "planner"
     training_defaults = {
-        "learning_rate": 0.02,
-        "group_size": 8,
+        "learning_rate": 0.007,
+        "group_size": 24,
         "batch_size": 16,
         "exploration": 0.1,
         "entropy": 0.02,
@@ -131,9 +136,11 @@ class PlannerPolicy(Policy):
     def __init__(self, encoder: SentenceEncoder | None = None) -> None:
         self.encoder = encoder or SentenceEncoder.load()
         self.heads: dict[str, ChoiceHead | PointerHead] = {
-            "tool": ChoiceHead(PRIOR, SIM, seed=1),
-            "value": ChoiceHead([1.0, 2.0, 0.0, 0.0], VSIM, seed=2),
-            "pointer": PointerHead(BLOCKS, POINTER_FEATURES, (0.0, 0.0, 1.0)),
+            "tool": ChoiceHead(_TOOL_PRIOR, _SIMILARITY["tool"], seed=1),
+            "value": ChoiceHead(_VALUE_PRIOR, _SIMILARITY["value"], seed=2),
+            "pointer": PointerHead(
+                BLOCKS, POINTER_FEATURES, (0.0, 0.0, _SIMILARITY["pointer"])
+            ),
         }
         self.slots: dict[str, dict[str, int]] = {name: {} for name in self.heads}
         self.optimizer = Adam()
@@ -161,6 +168,14 @@ class PlannerPolicy(Policy):
         for decision in decisions:
             decision.latency = share
         return decisions
+
+    def prepare(self, conversations: Sequence[Sequence[Message]]) -> None:
+        """Encodes what was said in a worker thread."""
+        self._texts.prefetch(
+            text
+            for messages in conversations
+            for text in texts_to_encode(self._reader.read(messages))
+        )
 
     def _read(self, requests: Sequence[DecisionRequest]) -> list[State]:
         fresh: dict[str, tuple[DecisionRequest, ToolSet]] = {}
@@ -191,8 +206,11 @@ class PlannerPolicy(Policy):
     ) -> Decision:
         if request.exploration is not None:
             sampling = Sampling(sampling.rng, request.exploration)
+        # At most one factor is explored at a time: a tool that is new gets the
+        # parameters that the policy thinks best, and the other way round.
+        share = sampling.exploration
         choices = [self._choice(state, _OPTION)]
-        drawn = [self._draw(state, choices[0], sampling)]
+        drawn = [self._draw(state, choices[0], sampling.rng, _EXPLORE_OPTION * share)]
         option = choices[0].chosen
         rest: list[Any] = []
         if option == ASK:
@@ -202,7 +220,8 @@ class PlannerPolicy(Policy):
             rest = [(option - 2, index) for index in range(count)]
         for key in rest:
             choices.append(self._choice(state, key))
-            drawn.append(self._draw(state, choices[-1], sampling))
+            part = 0.0 if choices[0].explored else (1 - _EXPLORE_OPTION) * share
+            drawn.append(self._draw(state, choices[-1], sampling.rng, part / len(rest)))
         logprob = float(sum(c.logprobs[c.chosen] for c in choices))
         decision = self._phrase(state, option, choices)
         decision.logprob = sum(drawn)
@@ -215,15 +234,17 @@ class PlannerPolicy(Policy):
         return decision
 
     @staticmethod
-    def _draw(state: State, choice: _Choice, sampling: Sampling) -> float:
+    def _draw(
+        state: State, choice: _Choice, rng: np.random.Generator | None, share: float
+    ) -> float:
         """Draws one factor; returns the log-probability with which it was drawn."""
-        rng, share = sampling.rng, sampling.exploration
         if rng is None:
             choice.chosen = int(choice.logprobs.argmax())
             return float(choice.logprobs[choice.chosen])
         odds = np.exp(choice.logprobs)
         valid = np.flatnonzero(odds > 0)
-        if rng.random() < share:
+        choice.explored = bool(rng.random() < share)
+        if choice.explored:
             # Siblings at one state take turns through a random order, so that they
             # try different things; each of them alone still draws uniformly.
             untried = state.untried.setdefault(choice.key, [])
@@ -234,8 +255,7 @@ class PlannerPolicy(Policy):
             total = odds.cumsum()
             at = int(np.searchsorted(total, rng.random() * total[-1], side="right"))
             choice.chosen = min(at, int(valid[-1]))
-        chance = (1 - share) * odds[choice.chosen] + share / len(valid)
-        return float(np.log(chance))
+        return float(np.log((1 - share) * odds[choice.chosen] + share / len(valid)))
 
     def _choice(self, state: State, key: Any) -> _Choice:
         """A factor by its name, over a distribution computed once for each state."""
@@ -246,8 +266,17 @@ class PlannerPolicy(Policy):
 
     def _compute(self, state: State, key: Any) -> _Choice:
         if key == _OPTION:
+            # Once something has been done, whether to finish depends on that, not on
+            # any single clause: one that is settled must not hide one that is not.
+            settled = 1 if state.last is not None else 0
             return self._described(
-                key, "tool", state, state.toolset.options, state.facts, state.open
+                key,
+                "tool",
+                state,
+                state.toolset.options,
+                state.facts,
+                state.open,
+                settled,
             )
         if key == _ABOUT:
             assert state.toolset.ask_options is not None
@@ -277,10 +306,13 @@ class PlannerPolicy(Policy):
         options: Options,
         facts: Array,
         open_: Any = None,
+        detached: int = 0,
     ) -> _Choice:
         head = self.heads[name]
         assert isinstance(head, ChoiceHead)
-        logits, way = head.scores(options, state.clauses, state.history, facts)
+        logits, way = head.scores(
+            options, state.clauses, state.history, facts, detached
+        )
         if open_ is not None:
             logits = np.where(open_, logits, -np.inf)
         return _Choice(
@@ -328,9 +360,9 @@ class PlannerPolicy(Policy):
         that each of them has among its siblings. The first pass follows
         -w A log p, the later ones the same with PPO's clipped ratio p / p_sampled, and
         every distribution gets an entropy bonus: a larger one where all siblings went
-        wrong alike. w is 1, but for what exploration made likelier than the policy and
-        that went badly: there it is p / q, q the sampler's probability. A lucky find
-        counts in full, a blunder the policy would hardly have made does not.
+        wrong alike. w is 1 for what went well. What went badly counts half, and less
+        where only exploration made it likely (p / q, q the sampler's probability): a
+        lucky find counts in full, a blunder the policy would not have made does not.
         """
         factors: list[tuple[State, _Choice, float, float]] = []
         steps = 0
@@ -347,7 +379,7 @@ class PlannerPolicy(Policy):
             steps += used
         stats = UpdateStats(steps_learned=steps)
         learnable = [n for n in self.heads if _COMPONENT[n] in trainable]
-        for _ in range(PASSES if factors else 0):
+        for _ in range(_PASSES if factors else 0):
             gradients = {n: self.heads[n].parameters.zeros() for n in learnable}
             upstream = self._upstream(factors, entropy, stats)
             self._backward(upstream, gradients, len(factors))
@@ -377,7 +409,7 @@ class PlannerPolicy(Policy):
             before = float(sampled.logprobs[sampled.chosen])
             weight = advantage
             if weight < 0:
-                weight *= min(1.0, float(np.exp(before - drawn)))
+                weight *= _BLAME * min(1.0, float(np.exp(before - drawn)))
             if weight:
                 informed.add(key)
             stats.loss -= weight * logprob / len(factors)
@@ -391,7 +423,7 @@ class PlannerPolicy(Policy):
             probabilities = np.exp(now.logprobs)
             spread = -float((probabilities * finite).sum())
             stats.entropy += spread / len(pushes)
-            bonus = entropy if key in informed else UNS * entropy
+            bonus = entropy if key in informed else _LOST * entropy
             push += bonus * probabilities * (finite + spread)
         return list(pushes.values())
 
@@ -479,7 +511,7 @@ class PlannerPolicy(Policy):
         target = np.where(right > 0, (n1 + 1) / (n1 + 2), 1 / (n0 + 2))
         slope, offset = 1.0, 0.0
         for _ in range(50):
-            p = 1 / (1 + np.exp(-(slope * raw + offset)))
+            p = _sigmoid(slope * raw + offset)
             w = p * (1 - p) + 1e-9
             g = np.array(
                 [((p - target) * raw).sum() + 0.1 * (slope - 1), (p - target).sum()]
@@ -496,7 +528,7 @@ class PlannerPolicy(Policy):
 
     def _calibrated(self, logprob: float) -> float:
         a, b = self.calibration
-        return float(1 / (1 + np.exp(-(a * _logit(float(np.exp(logprob))) + b))))
+        return float(_sigmoid(a * _logit(float(np.exp(logprob))) + b))
 
     # Tokens, saving, loading -----------------------------------------------------
 
@@ -607,8 +639,8 @@ class PlannerPolicy(Policy):
             policy.calibration = (float(slope), float(offset))
         except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
             raise FormatError(
-                f"{folder} does not hold a planner that can be read: "
-                f"{type(error).__name__}: {error}"
+                f"{folder} does not hold a planner that can be read "
+                f"({type(error).__name__}: {error}). Train it again, or restore it."
             ) from None
         return policy
 
@@ -642,28 +674,54 @@ class PlannerPolicy(Policy):
 
 
 class _TextCache:
-    """Encoded texts, the most recently used within a memory bound."""
+    """Encoded texts, the most recently used within a memory bound.
+
+    A worker thread encodes ahead. The encoder gives the same bits whichever way a
+    text comes to it, so only the time depends on who was first.
+    """
 
     def __init__(self, encoder: SentenceEncoder, limit: int) -> None:
         self._encoder = encoder
         self._limit = limit
         self._size = 0
         self._texts: dict[str, EncodedText] = {}
+        self._ahead: dict[str, Future[list[EncodedText]]] = {}
+        self._worker: ThreadPoolExecutor | None = None
 
-    def get(self, texts: Any) -> dict[str, EncodedText]:
+    def prefetch(self, texts: Iterable[str]) -> None:
+        fresh = [
+            text
+            for text in dict.fromkeys(texts)
+            if text not in self._texts and text not in self._ahead
+        ]
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(1, "agentgym-encoder")
+        for start in range(0, len(fresh), _AHEAD):
+            some = fresh[start : start + _AHEAD]
+            future = self._worker.submit(self._encoder.encode, some)
+            self._ahead.update(dict.fromkeys(some, future))
+
+    def get(self, texts: Iterable[str]) -> dict[str, EncodedText]:
         wanted = dict.fromkeys(texts)
-        missing = [text for text in wanted if text not in self._texts]
-        for encoded in self._encoder.encode(missing):
-            self._texts[encoded.text] = encoded
-            self._size += encoded.hidden.nbytes + 4096
+        for text in wanted:
+            if text in self._ahead:
+                self._take(self._ahead[text].result())
+        self._take(self._encoder.encode([t for t in wanted if t not in self._texts]))
         found = {}
         for text in wanted:
             # Taken out and put back: a dict keeps the order of insertion.
             found[text] = self._texts[text] = self._texts.pop(text)
         while self._size > self._limit and len(self._texts) > len(wanted):
             oldest = next(iter(self._texts))
-            self._size -= self._texts.pop(oldest).hidden.nbytes + 4096
+            self._size -= self._texts.pop(oldest).hidden.nbytes + _TEXT_BYTES
         return found
+
+    def _take(self, texts: Sequence[EncodedText]) -> None:
+        for encoded in texts:
+            self._ahead.pop(encoded.text, None)
+            if encoded.text not in self._texts:
+                self._size += encoded.hidden.nbytes + _TEXT_BYTES
+            self._texts[encoded.text] = encoded
 
 
 def closing_words(last: Called | None) -> str:
@@ -675,6 +733,10 @@ def closing_words(last: Called | None) -> str:
     ]
     # A closing answer asks nothing, whatever a tool's texts say.
     return f"It is done. {'; '.join(facts)}.".replace("?", ".")
+
+
+def _sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-np.clip(x, -60, 60)))
 
 
 def _logit(p: float) -> float:

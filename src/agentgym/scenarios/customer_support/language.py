@@ -71,7 +71,7 @@ class Speaker:
         text = _ALTERNATION.sub(
             lambda match: self.rng.choice(match.group(1).split("|")), template
         )
-        if self.rng.random() < 0.12:
+        if self.rng.random() < 0.08:
             text = self._typo(text)
         return text.format(**slots)
 

@@ -34,9 +34,7 @@ from agentgym.core.task import Split
 @cache
 def phrases(split: Split) -> dict[str, list[str]]:
     """Templates of a split by kind of message."""
-    return {
-        key: lines for key, *lines in sections(f"phrases_{split}.txt")
-    }
+    return {key: lines for key, *lines in sections(f"phrases_{split}.txt")}
 
 
 def sections(name: str) -> list[list[str]]:

@@ -46,7 +46,7 @@ class CustomerSupport(Scenario):
     difficulty = "easy"
     estimated_time = "under a minute"
     system_prompt = SYSTEM_PROMPT
-    options = {"tool_failure_rate": 0.0, "patience": 2}
+    options = {"tool_failure_rate": 0.0, "patience": 1}
 
     def tasks(self, split: Split, seed: int, count: int) -> list[Task]:
         """Draws tasks; splits share no wording, name, number or help topic."""
@@ -160,16 +160,15 @@ class CustomerSupportEnvironment(Environment):
 
     def outcome(self) -> tuple[bool, float]:
         """Judged by the database, and by whether each request was seen through."""
-        total = sum(len(issue.plan) for issue in self._goal.issues)
-        done = sum(self._next)
-        task = self.task
-        assert task is not None
         closed = self.messages[-1]["role"] == "assistant"
-        right_world = self.world.effects() == task.world.expected_effects
-        success = closed and self.finished and right_world and not self._harmed
-        if success:
-            return True, 1.0
-        return False, 0.0 if self._harmed or not total else 0.5 * done / total
+        if closed and self.finished and not self._harmed:
+            assert self.task is not None
+            if self.world.effects() == self.task.world.expected_effects:
+                return True, 1.0
+        total = sum(len(issue.plan) for issue in self._goal.issues)
+        if self._harmed or not total:
+            return False, 0.0
+        return False, 0.5 * sum(self._next) / total
 
     @property
     def finished(self) -> bool:

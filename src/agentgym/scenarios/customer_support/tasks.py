@@ -161,7 +161,7 @@ def make_task(split: Split, rng: random.Random, task_id: str) -> Task:
     speaker = Speaker(split, rng)
     draft = _Draft(speaker, speaker.email())
     draft.add("customers", draft.email, speaker.name())
-    if rng.random() < 0.2:
+    if rng.random() < 0.1:
         draft.complete = True
         first, second = rng.sample(list(_PAIRABLE), 2)
         issue, request = _PAIRABLE[first](draft)
@@ -348,10 +348,8 @@ def _redate(draft: _Draft, order_id: str, delivered_days: int) -> None:
 def _replacement(draft: _Draft) -> tuple[Issue, str]:
     in_stock = draft.speaker.rng.random() < 0.6
     order = draft.order(in_stock=in_stock)
-    plan = [_call("lookup_order", order_id=order[0])]
-    if in_stock:
-        plan.append(_call("create_replacement", order_id=order[0]))
-    else:
+    plan = [_call("create_replacement", order_id=order[0])]
+    if not in_stock:
         plan.append(_call("escalate", reason="out_of_stock"))
     return _about_order(draft, "replacement", "replacement", order, plan)
 
@@ -359,10 +357,8 @@ def _replacement(draft: _Draft) -> tuple[Issue, str]:
 def _cancel(draft: _Draft) -> tuple[Issue, str]:
     open_ = draft.speaker.rng.random() < 0.6
     order = draft.order(status="processing" if open_ else "shipped")
-    plan = [_call("lookup_order", order_id=order[0])]
-    if open_:
-        plan.append(_call("cancel_order", order_id=order[0]))
-    else:
+    plan = [_call("cancel_order", order_id=order[0])]
+    if not open_:
         plan.append(_call("escalate", reason="already_shipped"))
     return _about_order(draft, "cancel", "cancel", order, plan)
 
@@ -372,17 +368,14 @@ def _address(draft: _Draft) -> tuple[Issue, str]:
     open_ = rng.random() < 0.6
     order = draft.order(status="processing" if open_ else "shipped")
     address = speaker.address()
-    plan = [_call("lookup_order", order_id=order[0])]
+    plan = [_call("update_address", order_id=order[0], address=address)]
     if not open_:
         plan.append(_call("escalate", reason="already_shipped"))
-    else:
-        change = _call("update_address", order_id=order[0], address=address)
-        if rng.random() < 0.25:
-            plan += [Milestone("", ask="address"), change]
-            draft.answers["address"] = speaker.say("reply_address", address=address)
-            request = speaker.say("address_missing/id", order=order[0])
-            return Issue("address", plan, order[0]), request
-        plan.append(change)
+    if not draft.complete and rng.random() < 0.25:
+        plan.insert(0, Milestone("", ask="address"))
+        draft.answers["address"] = speaker.say("reply_address", address=address)
+        request = speaker.say("address_missing/id", order=order[0])
+        return Issue("address", plan, order[0]), request
     return _about_order(draft, "address", "address", order, plan, address=address)
 
 
@@ -498,6 +491,7 @@ _INTENTS: tuple[Intent, ...] = (
 _PAIRABLE: dict[str, Intent] = {
     "track": _track,
     "double_charge": _double_charge,
+    "cancel": _cancel,
     "password": _password,
     "subscription": _subscription,
     "ticket": _ticket,

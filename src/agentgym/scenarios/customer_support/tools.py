@@ -147,24 +147,22 @@ def issue_refund(world: World, order_id: str, amount: float) -> dict[str, Any]:
 
 
 def create_replacement(world: World, order_id: str) -> dict[str, Any]:
-    """Sends the article of an order once more."""
+    """Sends the article of an order once more, if there is another one."""
     _order(world, order_id)
     if not _item(world, order_id)[3]:
-        raise ToolError("the article is out of stock")
+        return {"order_id": order_id, "replacement": "out_of_stock"}
     world.write("INSERT INTO replacements VALUES (?)", order_id)
     return {"order_id": order_id, "replacement": "on_its_way"}
 
 
 def cancel_order(world: World, order_id: str) -> dict[str, Any]:
-    """Stops an order that has not been shipped."""
-    _change_unshipped(world, order_id, "status", "cancelled")
-    return {"order_id": order_id, "cancelled": True}
+    """Stops an order, if it has not been shipped."""
+    return _change_unshipped(world, order_id, "cancelled", "status", "cancelled")
 
 
 def update_address(world: World, order_id: str, address: str) -> dict[str, Any]:
-    """Changes where an order that has not been shipped will be delivered."""
-    _change_unshipped(world, order_id, "address", address)
-    return {"order_id": order_id, "address_updated": True}
+    """Changes where an order will be delivered, if it has not been shipped."""
+    return _change_unshipped(world, order_id, "address_updated", "address", address)
 
 
 def reset_password(world: World, email: str) -> dict[str, Any]:
@@ -290,12 +288,15 @@ def _item(world: World, order_id: str) -> tuple[Any, ...]:
     return row
 
 
-def _change_unshipped(world: World, order_id: str, column: str, value: str) -> None:
+def _change_unshipped(
+    world: World, order_id: str, done: str, column: str, value: str
+) -> dict[str, Any]:
     status = _order(world, order_id)["status"]
     if status != "processing":
-        raise ToolError(f"order {order_id} is {status} and can no longer be changed")
+        return {"order_id": order_id, done: False, "order_status": status}
     assert column in ("status", "address")
     world.write(f"UPDATE orders SET {column} = ? WHERE order_id = ?", value, order_id)
+    return {"order_id": order_id, done: True}
 
 
 @lru_cache(maxsize=1024)
@@ -342,18 +343,25 @@ _EMAIL = {
 TOOLS: tuple[Tool, ...] = (
     _tool(
         lookup_order,
-        "Look up an order: its status, article, price, address and account.",
+        "Look up an order. Tells what is in the order, its price, how much was paid and "
+        "its status. Use it when customers want to know what they ordered.",
         order_id=_ORDER_ID,
     ),
-    _tool(find_orders, "List the orders of a customer's account.", email=_EMAIL),
+    _tool(
+        find_orders,
+        "List the orders of a customer's account, when the order number is not known.",
+        email=_EMAIL,
+    ),
     _tool(
         track_shipment,
-        "Track the parcel of an order: where it is and when it arrives.",
+        "Track the parcel of an order. Tells where the delivery is and when it arrives. "
+        "Use it when a package has not come.",
         order_id=_ORDER_ID,
     ),
     _tool(
         check_refund_policy,
-        "Check whether an order can be refunded and how much is paid back.",
+        "Check whether an order can be refunded. Use it when customers want their money "
+        "back, or want to return something and be reimbursed.",
         order_id=_ORDER_ID,
         reason={
             "type": "string",
@@ -363,19 +371,25 @@ TOOLS: tuple[Tool, ...] = (
     ),
     _tool(
         issue_refund,
-        "Pay money back to the customer for an order.",
+        "Pay money back to the customer, after the amount was checked.",
         order_id=_ORDER_ID,
         amount={"type": "number", "description": "amount of money to pay back"},
     ),
     _tool(
         create_replacement,
-        "Send the customer a replacement for the article of an order.",
+        "Send a replacement. Use it when an article is faulty and the customer wants a "
+        "new one, or when the parcel is lost.",
         order_id=_ORDER_ID,
     ),
-    _tool(cancel_order, "Cancel an order before it is shipped.", order_id=_ORDER_ID),
+    _tool(
+        cancel_order,
+        "Cancel an order. Use it when customers want to call off what they ordered.",
+        order_id=_ORDER_ID,
+    ),
     _tool(
         update_address,
-        "Change the delivery address of an order before it is shipped.",
+        "Change the delivery address of an order. Use it when a parcel should go to "
+        "another place.",
         order_id=_ORDER_ID,
         address={
             "type": "string",
@@ -385,12 +399,14 @@ TOOLS: tuple[Tool, ...] = (
     ),
     _tool(
         reset_password,
-        "Send a password reset link to a customer who cannot log in.",
+        "Send a password reset link. Use it when customers cannot log in or forgot their "
+        "password.",
         email=_EMAIL,
     ),
     _tool(
         search_knowledge_base,
-        "Search the help articles for a how-to question.",
+        "Search the help articles. Use it for general questions: how something works, "
+        "whether the shop offers something, where to find something.",
         query={
             "type": "string",
             "minLength": 3,
@@ -399,12 +415,13 @@ TOOLS: tuple[Tool, ...] = (
     ),
     _tool(
         check_payments,
-        "Check the payments of an order for double charges.",
+        "Check the payments of an order. Use it when customers were charged twice.",
         order_id=_ORDER_ID,
     ),
     _tool(
         get_ticket,
-        "Look up the state of a support ticket.",
+        "Look up a support ticket. Use it when customers ask what has become of their "
+        "case or inquiry.",
         ticket_id={
             "type": "string",
             "pattern": "^T-[0-9]{4}$",
@@ -413,13 +430,14 @@ TOOLS: tuple[Tool, ...] = (
     ),
     _tool(
         send_invoice,
-        "Send the invoice of an order by e-mail.",
+        "Send the invoice of an order. Use it when customers want a receipt or a bill.",
         order_id=_ORDER_ID,
         email={**_EMAIL, "description": "e-mail address the invoice is sent to"},
     ),
     _tool(
         update_subscription,
-        "Switch marketing messages for a customer on or off.",
+        "Subscribe to or unsubscribe from marketing. Use it for the newsletter, "
+        "promotional text messages and sales calls.",
         email=_EMAIL,
         channel={
             "type": "string",
@@ -433,7 +451,8 @@ TOOLS: tuple[Tool, ...] = (
     ),
     _tool(
         escalate,
-        "Hand the conversation over to a human colleague.",
+        "Hand the conversation over to a human. Use it when customers want to talk to a "
+        "person, threaten legal action, or when a product has hurt someone.",
         reason={
             "type": "string",
             "enum": list(ESCALATION_REASONS),
