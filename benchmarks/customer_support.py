@@ -6,6 +6,11 @@ Each seed is one `agentgym train customer_support --seed S --json` in a process 
 home of its own. Reliability and success are those of the held-out tasks, which training
 never sees, with their 95% intervals; the untrained policy on the same tasks stands
 beside them. Always exits with 0: it reports, and does not judge.
+
+What such commands printed can be kept in files and given with --results, so that the
+seeds can be trained side by side, or on several machines:
+
+    python benchmarks/customer_support.py --results seed0.json seed1.json ...
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from __future__ import annotations
 import json
 import statistics
 import tempfile
+from pathlib import Path
 
 from _common import Row, agentgym, mean_interval, measure, parser, report, say, table
 from _common import share as percent
@@ -20,17 +26,21 @@ from _common import share as percent
 RELIABILITY, SUCCESS = 0.95, 0.90
 
 
-def run(seed: int, episodes: int | None) -> Row:
+def train(seed: int, episodes: int | None) -> Row:
     """Trains one seed."""
     command = agentgym("train", "customer_support", "--seed", str(seed), "--json")
     if episodes is not None:
         command += ["--episodes", str(episodes)]
     with tempfile.TemporaryDirectory() as home:
         done = measure(command, {"AGENTGYM_HOME": home})
-    result = json.loads(done.output)
+    return {**row(json.loads(done.output)), "cpu_seconds": done.cpu_seconds}
+
+
+def row(result: Row) -> Row:
+    """What a training's result says, as a row."""
     after, before = result["metrics"], result["baseline"]
     return {
-        "seed": seed,
+        "seed": result["config"]["seed"],
         "tool_reliability": after["tool_reliability"],
         "tool_reliability_interval": after["tool_reliability_interval"],
         "task_success": after["task_success"],
@@ -42,8 +52,7 @@ def run(seed: int, episodes: int | None) -> Row:
         "episodes": after["episodes_completed"],
         "tasks": after["tasks"],
         "training_seconds": after["total_training_time"],
-        "seconds": done.seconds,
-        "cpu_seconds": done.cpu_seconds,
+        "cpu_seconds": None,
         "meets_reliability": after["tool_reliability"] >= RELIABILITY,
         "meets_success": after["task_success"] >= SUCCESS,
     }
@@ -61,19 +70,24 @@ def cells(row: Row) -> list[str]:
         percent(cost) if cost is not None else "",
         f"{row['episodes']:,}",
         f"{row['training_seconds']:.0f}",
-        f"{row['cpu_seconds']:.0f}",
+        f"{row['cpu_seconds']:.0f}" if row["cpu_seconds"] is not None else "",
         "yes" if row["meets_reliability"] and row["meets_success"] else "no",
     ]
 
 
 def main() -> None:
     """Runs the seeds and prints their rows."""
-    options = parser(__doc__).parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("--results", nargs="+", type=Path, metavar="FILE")
+    options = arguments.parse_args()
     seeds, episodes = (range(2), 1_024) if options.quick else (range(5), None)
-    rows = []
-    for seed in seeds:
-        say(f"seed {seed} ...")
-        rows.append(run(seed, episodes))
+    if options.results:
+        rows = [row(json.loads(path.read_text())) for path in options.results]
+    else:
+        rows = []
+        for seed in seeds:
+            say(f"seed {seed} ...")
+            rows.append(train(seed, episodes))
     header = (
         "seed",
         "reliability untrained",

@@ -224,6 +224,18 @@ def test_parameters_are_compared_among_those_with_the_same_tool() -> None:
     assert other.steps[0].advantage == half.steps[0].advantage
 
 
+def test_repeated_steps_are_neither_judged_nor_compared_with() -> None:
+    root = trajectory([1.0, -2.0], correct=True)
+    branch = trajectory([3.0, 3.0], correct=True)
+    branch.steps[0].replayed = True
+    signal = assign_advantages([group(root, branch)], "state", 0.9)
+    # The first step was decided once: it has nothing to be compared with.
+    assert advantages(root) == [None, pytest.approx(-1.0)]
+    assert advantages(branch) == [None, pytest.approx(1.0)]
+    assert parameter_advantages(branch)[0] is None
+    assert signal.steps_with_advantage == 2
+
+
 @given(data=episodes, discount=discounts)
 def test_broadcast_judges_tools_and_parameters_alike(
     data: list[list[float]], discount: float

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given
@@ -22,6 +24,8 @@ from agentgym.core.tools import (
     parse_calls,
     tool_map,
 )
+
+T = TypeVar("T")
 
 ADD = {
     "type": "object",
@@ -40,6 +44,16 @@ def runner() -> Iterator[ToolRunner]:
 
 def tool(function: Any, **settings: Any) -> dict[str, Tool]:
     return {"t": Tool("t", "a tool", function=function, **settings)}
+
+
+def elsewhere(function: Callable[[], T]) -> T:
+    """Calls a function in a thread that is not the main one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()
+
+
+def here(function: Callable[[], T]) -> T:
+    return function()
 
 
 def content(text: str) -> dict[str, Any]:
@@ -152,11 +166,21 @@ def test_runner_gives_the_world_to_those_who_take_it(runner: ToolRunner) -> None
     assert runner.run(tools, ToolCall("t", {}), {"name": "x"}).content == '"x"'
 
 
-def test_runner_uses_one_thread_for_many_calls(runner: ToolRunner) -> None:
+def test_the_main_thread_runs_tools_itself(runner: ToolRunner) -> None:
     tools = tool(threading.get_ident)
     idents = {runner.run(tools, ToolCall("t", {}), None).content for _ in range(5)}
-    assert len(idents) == 1
-    assert idents != {str(threading.get_ident())}
+    assert idents == {str(threading.get_ident())}
+
+
+def test_another_thread_has_one_worker_for_many_calls(runner: ToolRunner) -> None:
+    tools = tool(threading.get_ident)
+
+    def run() -> set[str]:
+        calls = [runner.run(tools, ToolCall("t", {}), None) for _ in range(5)]
+        return {str(threading.get_ident()), *(call.content for call in calls)}
+
+    # Its own, and that of the worker.
+    assert len(elsewhere(run)) == 2
 
 
 def _refuse() -> None:
@@ -185,16 +209,17 @@ def _divide() -> float:
         (None, "'t' cannot be run here"),
     ],
 )
+@pytest.mark.parametrize("where", [here, elsewhere])
 def test_a_tool_that_fails_is_a_result(
-    runner: ToolRunner, function: Any, message: str
+    runner: ToolRunner, function: Any, message: str, where: Callable[..., Any]
 ) -> None:
-    result = runner.run(tool(function), ToolCall("t", {}), None)
+    result = where(lambda: runner.run(tool(function), ToolCall("t", {}), None))
     assert result.failure is FailureKind.TOOL_ERROR
     told = content(result.content)
     assert told["error"] == "tool_error"
     assert told["message"].startswith(message)
     # The next call finds the worker alive.
-    assert runner.run(tool(lambda: 1), ToolCall("t", {}), None).ok
+    assert where(lambda: runner.run(tool(lambda: 1), ToolCall("t", {}), None)).ok
 
 
 def test_wrong_calls_never_reach_the_tool(runner: ToolRunner) -> None:
@@ -207,11 +232,60 @@ def test_wrong_calls_never_reach_the_tool(runner: ToolRunner) -> None:
     assert "integer" in content(bad.content)["message"]
 
 
-def test_a_tool_that_hangs_costs_only_its_call() -> None:
+def test_a_tool_that_hangs_in_the_main_thread_is_interrupted() -> None:
+    before = signal.getsignal(signal.SIGALRM)
+    runner = ToolRunner(timeout=0.1, max_hung=2)
+    hanging = tool(threading.Event().wait)
+    # As often as it likes: nothing is left behind.
+    for _ in range(4):
+        started = time.perf_counter()
+        result = runner.run(hanging, ToolCall("t", {}), None)
+        assert result.failure is FailureKind.TIMEOUT
+        assert content(result.content)["message"] == "no answer within 0.1 s"
+        assert 0.1 <= time.perf_counter() - started < 2.0
+        assert 0.1 <= result.latency < 2.0
+        assert runner.run(tool(lambda: "next"), ToolCall("t", {}), None).ok
+    assert runner.hung == 0
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    runner.close()
+
+
+def test_a_tool_that_catches_everything_is_interrupted_again() -> None:
+    caught: list[str] = []
+
+    def stubborn() -> None:
+        try:
+            threading.Event().wait(30)
+        except Exception as error:
+            caught.append(f"an ordinary {error!r}")
+        except BaseException as error:
+            caught.append(type(error).__name__)
+            threading.Event().wait(30)
+
+    runner = ToolRunner(timeout=0.1)
+    started = time.perf_counter()
+    result = runner.run(tool(stubborn), ToolCall("t", {}), None)
+    assert result.failure is FailureKind.TIMEOUT
+    assert time.perf_counter() - started < 2.0
+    assert caught == ["_Expired"]
+
+
+def test_ctrl_c_in_a_tool_ends_the_run(runner: ToolRunner) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(tool(interrupted), ToolCall("t", {}), None)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_a_tool_that_hangs_in_another_thread_is_left_behind() -> None:
     runner = ToolRunner(timeout=0.1, max_hung=2)
     release = threading.Event()
     hanging = tool(release.wait)
-    try:
+
+    def run() -> None:
         started = time.perf_counter()
         result = runner.run(hanging, ToolCall("t", {}), None)
         assert result.failure is FailureKind.TIMEOUT
@@ -223,12 +297,16 @@ def test_a_tool_that_hangs_costs_only_its_call() -> None:
         assert runner.hung == 2
         with pytest.raises(ScenarioError, match=r"2 tool calls hang .* time limit"):
             runner.run(hanging, ToolCall("t", {}), None)
+
+    try:
+        elsewhere(run)
     finally:
         release.set()
         runner.close()
 
 
-def test_late_answers_are_dropped() -> None:
+@pytest.mark.parametrize("where", [here, elsewhere])
+def test_late_answers_are_dropped(where: Callable[..., None]) -> None:
     runner = ToolRunner(timeout=0.1)
     release = threading.Event()
 
@@ -236,12 +314,15 @@ def test_late_answers_are_dropped() -> None:
         release.wait()
         return "late"
 
-    try:
+    def run() -> None:
         assert not runner.run(tool(late), ToolCall("t", {}), None).ok
         release.set()
         for n in range(3):
             result = runner.run(tool(lambda n=n: n), ToolCall("t", {}), None)
             assert result.content == str(n)
+
+    try:
+        where(run)
     finally:
         release.set()
         runner.close()

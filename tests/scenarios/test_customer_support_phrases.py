@@ -1,12 +1,16 @@
-"""The language bank keeps its promises: counts, slots, brackets, no duplicates."""
+"""The language bank keeps its promises: slots, brackets, splits, findable articles."""
 
 from __future__ import annotations
 
 import itertools
 import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 
+from agentgym.core.task import SPLITS, Split
 from agentgym.scenarios.customer_support.knowledge import (
     ARTICLES,
     CARRIERS,
@@ -16,71 +20,66 @@ from agentgym.scenarios.customer_support.knowledge import (
     MAIL_DOMAINS,
     PRODUCTS,
     STREETS,
-    Article,
 )
-from agentgym.scenarios.customer_support.phrases import PHRASES
+from agentgym.scenarios.customer_support.phrases import phrases, sections
+from agentgym.scenarios.customer_support.tools import search_knowledge_base
+from agentgym.scenarios.customer_support.world import World
 
-# Key: (fewest templates, slots that every template has, slots it may have).
-Rule = tuple[int, set[str], set[str]]
+# Key: (slots that every expansion has, slots it may have).
+Rule = tuple[set[str], set[str]]
 
-RULES: dict[str, Rule] = {
-    "track/id": (40, {"order"}, {"product"}),
-    "track/noid": (25, set(), {"product"}),
-    "details/id": (36, {"order"}, {"product"}),
-    "details/noid": (20, set(), {"product"}),
-    "refund_damaged/id": (36, {"order"}, {"product"}),
-    "refund_damaged/noid": (20, set(), {"product"}),
-    "refund_wrong_item/id": (36, {"order"}, {"product"}),
-    "refund_wrong_item/noid": (20, set(), {"product"}),
-    "refund_not_needed/id": (36, {"order"}, {"product"}),
-    "refund_not_needed/noid": (20, set(), {"product"}),
-    "replacement/id": (36, {"order"}, {"product"}),
-    "replacement/noid": (20, set(), {"product"}),
-    "cancel/id": (36, {"order"}, {"product"}),
-    "cancel/noid": (20, set(), {"product"}),
-    "address/id": (36, {"order", "address"}, {"product"}),
-    "address/noid": (20, {"address"}, {"product"}),
-    "address_missing/id": (24, {"order"}, set()),
-    "double_charge/id": (36, {"order"}, {"product"}),
-    "double_charge/noid": (20, set(), {"product"}),
-    "invoice/id": (36, {"order"}, {"product"}),
-    "invoice/email": (36, {"order", "email"}, {"product"}),
-    "password/email": (40, {"email"}, set()),
-    "password/noemail": (24, set(), set()),
-    "unsubscribe_newsletter/email": (24, {"email"}, set()),
-    "unsubscribe_sms/email": (24, {"email"}, set()),
-    "unsubscribe_phone/email": (24, {"email"}, set()),
-    "subscribe_newsletter/email": (20, {"email"}, set()),
-    "subscribe_sms/email": (20, {"email"}, set()),
-    "subscribe_phone/email": (20, {"email"}, set()),
-    "ticket/id": (36, {"ticket"}, set()),
-    "human": (40, set(), set()),
-    "legal": (40, set(), set()),
-    "safety": (40, set(), {"product"}),
-    "thanks": (40, set(), {"product"}),
-    "greeting": (24, set(), set()),
-    "closing": (30, set(), set()),
-    "filler": (40, set(), {"zip", "phone", "name"}),
-    "other_order": (30, {"other_order"}, set()),
-    "other_email": (30, {"other_email"}, set()),
-    "my_email": (30, {"email"}, set()),
-    "second_issue": (24, set(), set()),
-    "reply_order": (24, {"order"}, set()),
-    "reply_email": (24, {"email"}, set()),
-    "reply_address": (20, {"address"}, set()),
-    "no_order_but_email": (24, {"email"}, set()),
+_ORDER: Rule = ({"order"}, {"product"})
+_PRODUCT: Rule = (set(), {"product"})
+_EMAIL: Rule = ({"email"}, set())
+_NOTHING: Rule = (set(), set())
+
+REQUESTS: dict[str, Rule] = {
+    **{
+        f"{intent}/{kind}": rule
+        for intent in (
+            "track",
+            "details",
+            "refund_damaged",
+            "refund_wrong_item",
+            "refund_not_needed",
+            "replacement",
+            "cancel",
+            "double_charge",
+        )
+        for kind, rule in (("id", _ORDER), ("noid", _PRODUCT))
+    },
+    "address/id": ({"order", "address"}, {"product"}),
+    "address/noid": ({"address"}, {"product"}),
+    "address_missing/id": ({"order"}, set()),
+    "invoice/id": _ORDER,
+    "invoice/email": ({"order", "email"}, {"product"}),
+    "password/email": _EMAIL,
+    "password/noemail": _NOTHING,
+    **{
+        f"{verb}_{channel}/email": _EMAIL
+        for verb in ("subscribe", "unsubscribe")
+        for channel in ("newsletter", "sms", "phone")
+    },
+    "ticket/id": ({"ticket"}, set()),
+    "human": _NOTHING,
+    "legal": _NOTHING,
+    "safety": _PRODUCT,
+    "thanks": _PRODUCT,
 }
-STARTS_WITH_SPACE = {
-    "closing",
-    "filler",
-    "other_order",
-    "other_email",
-    "my_email",
-    "second_issue",
+PARTS: dict[str, Rule] = {
+    "greeting": _NOTHING,
+    "closing": _NOTHING,
+    "filler": (set(), {"zip", "phone", "name"}),
+    "other_order": ({"other_order"}, set()),
+    "other_email": ({"other_email"}, set()),
+    "my_email": _EMAIL,
+    "second_issue": _NOTHING,
+    "reply_order": ({"order"}, set()),
+    "reply_email": _EMAIL,
+    "reply_address": ({"address"}, set()),
+    "no_order_but_email": _EMAIL,
 }
-ENDS_WITH_SPACE = {"greeting", "second_issue"}
-# A small part may be a fixed phrase; a message has something to vary.
-MAY_BE_FIXED = STARTS_WITH_SPACE | {"greeting", "reply_order", "reply_email"}
+RULES = REQUESTS | PARTS
 
 _GROUP = re.compile(r"\[([^\[\]]*)\]")
 _SLOT = re.compile(r"\{([^{}]*)\}")
@@ -93,134 +92,209 @@ def expansions(template: str) -> list[str]:
     return ["".join(chosen) for chosen in itertools.product(*choices)]
 
 
-def test_keys_are_the_known_ones() -> None:
-    assert set(PHRASES) == set(RULES)
+def templates(split: Split) -> Iterator[tuple[str, str]]:
+    """Key and text of every template of a split."""
+    for key, texts in phrases(split).items():
+        for text in texts:
+            yield key, text
 
 
-@pytest.mark.parametrize("key", RULES)
-def test_count(key: str) -> None:
-    assert len(PHRASES[key]) >= RULES[key][0]
+@pytest.mark.parametrize("split", SPLITS)
+def test_every_split_has_every_kind_of_message(split: Split) -> None:
+    bank = phrases(split)
+    assert set(bank) == set(RULES)
+    assert len(sections(f"phrases_{split}.txt")) == len(RULES), "a key stands twice"
+    fewest = {"train": (45, 12), "validation": (15, 4), "heldout": (8, 4)}[split]
+    assert min(len(bank[key]) for key in REQUESTS) >= fewest[0]
+    assert min(len(bank[key]) for key in PARTS) >= fewest[1]
 
 
-@pytest.mark.parametrize("key", RULES)
-def test_slots_of_every_expansion(key: str) -> None:
-    _, required, optional = RULES[key]
-    for template in PHRASES[key]:
-        for text in expansions(template):
-            slots = _SLOT.findall(text)
-            assert required <= set(slots) <= required | optional, text
-            assert len(slots) == len(set(slots)), text
-
-
-@pytest.mark.parametrize("key", RULES)
-def test_brackets(key: str) -> None:
-    for template in PHRASES[key]:
+@pytest.mark.parametrize("split", SPLITS)
+def test_brackets_are_balanced_and_do_not_nest(split: Split) -> None:
+    for _, template in templates(split):
         groups = _GROUP.findall(template)
-        rest = _GROUP.sub("", template)
-        assert not set("[]|") & set(rest), template
+        assert not set("[]|") & set(_GROUP.sub("", template)), template
         assert not set("{}") & set(_SLOT.sub("", template)), template
         assert all(2 <= len(group.split("|")) <= 4 for group in groups), template
-        assert len(groups) <= 3, template
-        assert groups or key in MAY_BE_FIXED, template
+        assert all(len(set(g.split("|"))) == len(g.split("|")) for g in groups), (
+            template
+        )
+        # A slot lies within one alternative, never across a bracket.
+        assert all(g.count("{") == g.count("}") for g in groups), template
 
 
-@pytest.mark.parametrize("key", RULES)
-def test_whitespace(key: str) -> None:
-    for template in PHRASES[key]:
+@pytest.mark.parametrize("split", SPLITS)
+def test_slots_of_every_expansion(split: Split) -> None:
+    for key, template in templates(split):
+        required, optional = RULES[key]
         for text in expansions(template):
-            assert text.startswith(" ") == (key in STARTS_WITH_SPACE), text
-            assert text.endswith(" ") == (key in ENDS_WITH_SPACE), text
-            assert "  " not in text, text
-            assert not re.search(r"[\t\n]| [,.;:?!]", text), text
+            slots = _SLOT.findall(text)
+            assert required <= set(slots) <= required | optional, (key, text)
+            assert len(slots) == len(set(slots)), (key, text)
 
 
-@pytest.mark.parametrize("key", RULES)
-def test_length(key: str) -> None:
-    for template in PHRASES[key]:
-        assert all(len(text.split()) <= 32 for text in expansions(template)), template
-
-
-def test_no_text_is_said_by_two_templates() -> None:
-    origin: dict[str, tuple[str, int]] = {}
-    for key, templates in PHRASES.items():
-        for index, template in enumerate(templates):
-            for text in expansions(template):
-                here = (key, index)
-                first = origin.setdefault(text.strip().lower(), here)
-                assert first == here, text
-
-
-@pytest.mark.parametrize("key", ["address/id", "address/noid", "reply_address"])
-def test_an_address_is_a_clean_span(key: str) -> None:
-    for template in PHRASES[key]:
+@pytest.mark.parametrize("split", SPLITS)
+def test_whitespace_and_length(split: Split) -> None:
+    for _, template in templates(split):
         for text in expansions(template):
-            before, after = text.split("{address}")
-            previous = re.findall(r"[\w'{}]+", before)[-1]
-            following = re.findall(r"[\w'{}]+", after)[:1]
-            assert re.match(r"[a-z]", previous), text
-            assert not following or re.match(r"[a-z]", following[0]), text
-            assert re.match(r"[ ,.?!]", after), text
+            assert text == text.strip() and text, template
+            assert "  " not in text and "\t" not in text, text
+            assert len(text.split()) <= 32, text
 
 
-def test_no_article_before_a_product() -> None:
-    for templates in PHRASES.values():
-        for text in itertools.chain.from_iterable(map(expansions, templates)):
+@pytest.mark.parametrize("split", SPLITS)
+def test_no_article_before_a_product(split: Split) -> None:
+    for _, template in templates(split):
+        for text in expansions(template):
             assert not re.search(r"\ban? \{product\}", text), text
 
 
-def test_noid_messages_mostly_name_the_product() -> None:
-    for key in (key for key in PHRASES if key.endswith("/noid")):
-        named = sum("{product}" in template for template in PHRASES[key])
-        assert named >= 0.8 * len(PHRASES[key]), key
+@pytest.mark.parametrize("split", SPLITS)
+def test_an_address_is_a_clean_span(split: Split) -> None:
+    for _, template in templates(split):
+        for text in expansions(template):
+            if "{address}" not in text:
+                continue
+            before, after = text.split("{address}")
+            # A capital or a digit beside it could be taken for a part of it.
+            beside = re.findall(r"[\w'{}]+", before)[-1:]
+            beside += re.findall(r"[\w'{}]+", after)[:1]
+            assert all(re.match(r"[a-z]", word) for word in beside), text
+            assert re.match(r"[ ,.?!]|$", after), text
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_messages_without_a_number_mostly_name_the_product(split: Split) -> None:
+    for key, texts in phrases(split).items():
+        if key.endswith("/noid"):
+            named = sum("{product}" in template for template in texts)
+            assert named >= 0.8 * len(texts), key
+
+
+# Splits
+
+
+def test_no_text_is_said_by_two_templates() -> None:
+    origin: dict[str, tuple[str, str, str]] = {}
+    for split in SPLITS:
+        for key, template in templates(split):
+            for text in expansions(template):
+                here = (split, key, template)
+                assert origin.setdefault(text.lower(), here) == here, text
+
+
+# Words that say nothing of a sentence's frame: function words, and the channel, in
+# which the six kinds of subscription differ.
+_STOP = frozenset(
+    "a an and call calling calls can could e emails for i in is it mail me message "
+    "messages my newsletter newsletters of on phone please sms telephone text texts "
+    "the to would you your".split()
+)
+
+
+def content_words(text: str) -> set[str]:
+    words = re.findall(r"[a-z']+", _SLOT.sub(" ", text).lower())
+    return set(words) - _STOP
+
+
+def family(key: str) -> str:
+    intent = key.split("/")[0].removesuffix("_missing")
+    return re.sub(r"^(un)?subscribe_.*", "subscription", intent)
+
+
+def first_expansion(template: str) -> list[str]:
+    return expansions(template)[:1]
+
+
+def near_twins(
+    readings: Callable[[str], list[str]], threshold: float
+) -> set[tuple[str, str, str]]:
+    """Templates outside training that read like one of training, with that one."""
+    families: dict[str, dict[Split, list[tuple[str, set[str]]]]] = defaultdict(
+        lambda: {split: [] for split in SPLITS}
+    )
+    for split in SPLITS:
+        for key, template in templates(split):
+            families[family(key)][split] += [
+                (template, content_words(text)) for text in readings(template)
+            ]
+    found = set()
+    for name, splits in families.items():
+        vocabulary = {
+            word: i
+            for i, word in enumerate(
+                sorted(set().union(*(w for rows in splits.values() for _, w in rows)))
+            )
+        }
+        matrices = {}
+        for split, rows in splits.items():
+            matrices[split] = np.zeros((len(rows), len(vocabulary)), np.float32)
+            for row, (_, words) in zip(matrices[split], rows, strict=True):
+                row[[vocabulary[word] for word in words]] = 1
+        known = matrices["train"]
+        for split in SPLITS[1:]:
+            other = matrices[split]
+            shared = other @ known.T
+            either = other.sum(1)[:, None] + known.sum(1) - shared
+            for a, b in np.argwhere(shared >= threshold * np.maximum(either, 1)):
+                found.add((name, splits[split][a][0], splits["train"][b][0]))
+    return found
+
+
+def test_near_twins_are_found() -> None:
+    """The measure itself: it sees all templates as twins where little is asked."""
+    assert len({twin for _, twin, _ in near_twins(first_expansion, 0.2)}) > 1000
+
+
+def test_no_template_outside_training_is_a_near_twin_of_one_in_training() -> None:
+    """As the splits were drawn: by each template's first alternatives."""
+    assert near_twins(first_expansion, 0.6) == set()
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="the splits were drawn by first alternatives only: where others are chosen, "
+    "some held-out messages read like training ones",
+)
+def test_no_message_outside_training_is_a_near_twin_of_one_in_training() -> None:
+    """Whichever alternatives are chosen."""
+    assert near_twins(expansions, 0.75) == set()
 
 
 # Knowledge base and entities
 
 
 def test_articles_are_complete_and_distinct() -> None:
-    assert len(ARTICLES) >= 45
+    assert len(ARTICLES) == 190
     for field in ("topic", "title", "body"):
         assert len({getattr(a, field).lower() for a in ARTICLES}) == len(ARTICLES)
     for article in ARTICLES:
-        assert re.fullmatch(r"[a-z]+(-[a-z]+)*", article.topic)
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z]+)*", article.topic)
+        assert article.title and not article.title.startswith("title:")
+        assert article.body and not article.body.startswith("body:")
         assert len(article.questions) >= 6, article.topic
     questions = [q.lower() for a in ARTICLES for q in a.questions]
     assert len(set(questions)) == len(questions)
 
 
-@pytest.mark.parametrize("article", ARTICLES, ids=lambda article: article.topic)
-def test_question_format(article: Article) -> None:
-    for template in article.questions:
+def test_question_format() -> None:
+    for template in (q for article in ARTICLES for q in article.questions):
         groups = _GROUP.findall(template)
         assert not set("[]|{}") & set(_GROUP.sub("", template)), template
-        assert 1 <= len(groups) <= 3, template
         assert all(2 <= len(group.split("|")) <= 4 for group in groups), template
+        assert not any(set("{}") & set(group) for group in groups), template
         for text in expansions(template):
             assert text == text.strip() and "  " not in text, text
 
 
-def _words(text: str) -> set[str]:
-    words = re.findall(r"[a-z0-9]+", text.lower())
-    return {w[:-1] if len(w) > 3 and w.endswith("s") else w for w in words}
-
-
-@pytest.mark.parametrize("article", ARTICLES, ids=lambda article: article.topic)
-def test_a_keyword_search_for_a_question_finds_its_article(article: Article) -> None:
-    titles = {a.topic: _words(a.title) for a in ARTICLES}
-    spread = {
-        word: sum(word in title for title in titles.values())
-        for word in set().union(*titles.values())
-    }
-    for text in itertools.chain.from_iterable(map(expansions, article.questions)):
-        asked = _words(text)
-        scores = {
-            topic: sum(1 / spread[word] for word in asked & title)
-            for topic, title in titles.items()
-        }
-        best = max(scores.values())
-        assert [t for t, score in scores.items() if score == best] == [article.topic], (
-            text
-        )
+def test_the_shops_own_search_finds_every_question() -> None:
+    world = World(World.image({}))
+    for article in ARTICLES:
+        for question in article.questions:
+            for text in expansions(question):
+                found = search_knowledge_base(world, text)["article"]
+                assert found == article.topic, text
+    world.close()
 
 
 CATEGORIES = {"electronics", "clothing", "furniture", "kitchen", "toys", "sports"}

@@ -257,6 +257,44 @@ def test_one_wrong_call_makes_the_message_wrong(make: Make) -> None:
     assert [result.ok for result in outcome.results] == [False, True]
 
 
+def test_harm_is_not_hidden_behind_another_mistake(make: Make) -> None:
+    environment = make(patience=9)
+    for names in (["nothing", "smash"], ["smash", "nothing"], ["count", "smash"]):
+        environment.reset_task(TASKS[0])
+        calls = [
+            ToolCall(name, {"n": 1} if name == "count" else {}).to_openai()
+            for name in names
+        ]
+        outcome = environment.act({"content": None, "tool_calls": calls})
+        assert not outcome.verdict.correct
+        assert outcome.verdict.harmful and outcome.done, names
+        first = FailureKind.UNKNOWN_TOOL if names[0] == "nothing" else None
+        assert outcome.verdict.failure is (first or FailureKind.WRONG_TOOL)
+
+
+@pytest.mark.parametrize("role", ["user", "system", "tool"])
+def test_nobody_speaks_in_the_name_of_another(make: Make, role: str) -> None:
+    environment = make()
+    environment.act({**call("count", n=1), "role": role})
+    assert environment.messages[1]["role"] == "assistant"
+    environment.act({"role": role, "content": "All done."})
+    assert environment.messages[-1] == say("All done.")
+
+
+@pytest.mark.parametrize("patience", [0, -1])
+def test_patience_is_at_least_one(patience: int) -> None:
+    with pytest.raises(ScenarioError, match="patience must be at least 1"):
+        Counter(TASKS, patience=patience)
+
+
+def test_an_end_at_the_last_step_is_no_cut_off(make: Make) -> None:
+    for last in (say("Done."), call("smash"), call("no_such_tool")):
+        environment = make(max_steps=2, patience=1)
+        environment.step(json.dumps(call("count", n=3)))
+        _, _, terminated, truncated, _ = environment.step(json.dumps(last))
+        assert (terminated, truncated) == (True, False)
+
+
 @pytest.mark.parametrize(
     ("name", "failure", "text"),
     [

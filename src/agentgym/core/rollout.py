@@ -19,7 +19,7 @@ from agentgym.scenarios.environment import Environment
 _FORK_EXPLORATION = 0.8
 
 # Siblings that start from the beginning, where the others branch off.
-_ROOTS = 4
+_ROOTS = 2
 
 
 class Rollout:
@@ -54,11 +54,11 @@ class Rollout:
     ) -> list[Group]:
         """Samples up to `group_size` siblings of each task and rewards them.
 
-        With `branch`, four siblings start from the beginning. Where none of them
-        solves the task, the rest branch off, in two rounds: they repeat the sibling that got
-        furthest up to its first wrong step, and try something else there. So effort
-        goes to the states at which there is something to find out, and a group that
-        is solved already stays small.
+        With `branch`, two siblings start from the beginning. Where none of them
+        solves the task, the rest branch off, in two rounds: they repeat the sibling
+        that got furthest up to its first wrong step, and try something else there. So
+        effort goes to the states at which there is something to find out, and a group
+        that is solved already stays small.
         """
         start = min(_ROOTS, group_size) if branch else group_size
         first = self.play(
@@ -134,7 +134,8 @@ class Rollout:
         ):
             raise ScenarioError(
                 f"broadcast_rewards of scenario '{self.scenario.name}' must give one "
-                f"finite number for each of {len(trajectory.steps)} steps, not {rewards}."
+                f"finite number for each of {len(trajectory.steps)} steps, "
+                f"not {rewards}."
             )
         for step, reward in zip(trajectory.steps, rewards, strict=True):
             step.reward = reward

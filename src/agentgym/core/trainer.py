@@ -11,7 +11,6 @@ it and where to keep what comes out.
 from __future__ import annotations
 
 import copy
-import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

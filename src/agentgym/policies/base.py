@@ -125,6 +125,7 @@ class Policy(ABC):
         """Takes one update from steps with an advantage, sampled by this policy.
 
         Args:
+            groups: Judged siblings, with their traces.
             learning_rate: Of this update.
             entropy: Weight of the entropy bonus in this update.
             trainable: Components that may change; the others keep every bit.

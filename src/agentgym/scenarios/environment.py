@@ -10,7 +10,7 @@ import string
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 
@@ -73,7 +73,7 @@ class Environment(gymnasium.Env[str, str]):
     `judge_call`, `judge_message`, `reply`, `outcome`.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"]}
+    metadata: dict[str, Any] = {"render_modes": ["ansi"]}
 
     def __init__(
         self,
@@ -243,7 +243,7 @@ class Environment(gymnasium.Env[str, str]):
         truncated = result.done and self._cut_off
         return self._observation(), reward, terminated, truncated, info
 
-    def render(self) -> str | None:  # type: ignore[override]
+    def render(self) -> str | None:
         """The conversation as text, in render mode "ansi"."""
         if self.render_mode != "ansi":
             return None

@@ -23,6 +23,9 @@ from agentgym.policies.planner.conversation import (
     Span,
 )
 
+NOTHING: Mapping[str, Any] = {"not": {}}
+"""The schema to which no value conforms."""
+
 MAX_CANDIDATES = 48
 """Values kept for one parameter: the first found, latest part of the chat first."""
 
@@ -41,10 +44,15 @@ _FORMATS: dict[str, str] = {
     "phone": r"\+?\d[\d\s()/-]{5,}\d",
 }
 
+_EXACT_FORMATS = frozenset({"email", "idn-email", "uuid", "phone"})
+"""Formats whose pattern finds nothing that is invalid."""
+
 # What this module takes care of itself; a schema that says more is left to jsonschema.
-_HANDLED = frozenset(
-    "type enum const description title default examples items properties required "
-    "additionalProperties minItems $ref anyOf oneOf $defs definitions pattern format "
+_ANNOTATIONS = frozenset(
+    "description title default examples $ref $defs definitions".split()
+)
+_HANDLED = _ANNOTATIONS.union(
+    "type items properties required additionalProperties minItems pattern format "
     "minLength maxLength minimum maximum".split()
 )
 
@@ -75,13 +83,24 @@ def is_choice(schema: Mapping[str, Any]) -> bool:
     )
 
 
-def choices(schema: Mapping[str, Any]) -> list[Any]:
-    """The values that a choice schema lists."""
+def choices(
+    schema: Mapping[str, Any], root: Mapping[str, Any] | None = None
+) -> list[Any]:
+    """The values that a choice schema lists, without those that it rules out itself.
+
+    Args:
+        schema: One that `is_choice`.
+        root: The schema that `$ref` points into.
+    """
     if "const" in schema:
-        return [schema["const"]]
-    if "enum" in schema:
-        return list(schema["enum"])
-    return [True, False]
+        values = [schema["const"]]
+    elif "enum" in schema:
+        values = list(schema["enum"])
+    else:
+        values = [True, False]
+    if _ANNOTATIONS.issuperset(schema.keys() - {"const", "enum"}):
+        return values
+    return [value for value in values if _is_valid(value, schema, root or schema)]
 
 
 def schema_key(schema: Mapping[str, Any]) -> str:
@@ -121,9 +140,8 @@ def find_candidates(
         elif len(found) < MAX_CANDIDATES:
             found[same] = candidate
     result = list(found.values())
-    if not _HANDLED.issuperset(schema):
-        validator = _validator(json.dumps([schema, _definitions(root)], default=str))
-        result = [c for c in result if validator.is_valid(c.value)]
+    if not is_choice(schema) and not _conforms_by_itself(schema):
+        result = [c for c in result if _is_valid(c.value, schema, root)]
     return result
 
 
@@ -135,7 +153,7 @@ def _generate(
     depth: int,
 ) -> Iterator[Candidate]:
     if is_choice(schema):
-        yield from (Candidate(value, "enum") for value in choices(schema))
+        yield from (Candidate(value, "enum") for value in choices(schema, root))
         return
     for branch in (*(schema.get("anyOf") or ()), *(schema.get("oneOf") or ())):
         if depth < _MAX_DEPTH:
@@ -160,11 +178,15 @@ def _generate(
         yield from _arrays(schema, parts, root, depth)
     if "object" in types:
         yield from _objects(schema, parts, root, depth)
-    if "default" in schema:
+    if "default" in schema and _is_valid(schema["default"], schema, root):
         yield Candidate(schema["default"], "default")
     for bound in ("minimum", "maximum") if types & {"integer", "number"} else ():
         value = schema.get(bound)
-        if isinstance(value, int | float) and _fits_number(schema, value):
+        if (
+            isinstance(value, int | float)
+            and _fits_number(schema, value)
+            and ("number" in types or float(value).is_integer())
+        ):
             yield Candidate(value, "default")
     if "null" in types:
         yield Candidate(None, "default")
@@ -218,11 +240,14 @@ def _found_in_fields(
                 and _fits_string(schema, value)
             ):
                 found.append((value, "field", fld))
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            if types & {"integer", "number"} and _fits_number(schema, value):
-                if whole and not float(value).is_integer():
-                    continue
-                found.append((int(value) if whole else value, "field", fld))
+        elif (
+            isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and types & {"integer", "number"}
+            and _fits_number(schema, value)
+            and (not whole or float(value).is_integer())
+        ):
+            found.append((int(value) if whole else value, "field", fld))
     result.found[key] = found
     return found
 
@@ -248,7 +273,8 @@ def _arrays(
     least = int(schema.get("minItems", 0))
     items: list[Candidate] = []
     if depth < _MAX_DEPTH:
-        items = find_candidates(schema.get("items") or {}, parts, root, depth=depth + 1)
+        inner = _resolve(schema.get("items", True), root)
+        items = find_candidates(inner, parts, root, depth=depth + 1)
     if least <= 1:
         for item in items:
             yield Candidate([item.value], item.kind, item.spans, item.fields)
@@ -272,7 +298,9 @@ def _objects(
     required = set(schema.get("required") or ())
     names = [n for n in schema.get("properties") or {} if n in required]
     inner = [
-        find_candidates(schema["properties"][n], parts, root, depth=depth + 1)[:4]
+        find_candidates(
+            _resolve(schema["properties"][n], root), parts, root, depth=depth + 1
+        )[:4]
         for n in names
     ]
     if len(names) < len(required):
@@ -337,7 +365,8 @@ def _number(text: str, whole: bool) -> int | float | None:
     except ValueError:
         return None
     if value.is_integer() and "." not in text:
-        return int(value)
+        # Not by way of a float, which has no room for long numbers.
+        return int(text)
     return None if whole else value
 
 
@@ -346,7 +375,7 @@ def _resolve(
 ) -> Mapping[str, Any]:
     """Follows local references; what cannot be resolved allows anything."""
     if isinstance(schema, bool):
-        return {}
+        return {} if schema else NOTHING
     for _ in range(8):
         reference = schema.get("$ref")
         if not isinstance(reference, str):
@@ -354,12 +383,31 @@ def _resolve(
         target: Any = root
         for name in reference.removeprefix("#/").split("/"):
             target = target.get(name, {}) if isinstance(target, Mapping) else {}
+            if not isinstance(target, Mapping | bool):
+                target = {}
+        if isinstance(target, bool):
+            target = {} if target else NOTHING
         schema = {**target, **{k: v for k, v in schema.items() if k != "$ref"}}
     return {}
 
 
-def _definitions(root: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: root[k] for k in ("$defs", "definitions") if k in root}
+def _conforms_by_itself(schema: Mapping[str, Any]) -> bool:
+    """Whether what is found for a schema needs no check by jsonschema."""
+    form = schema.get("format")
+    exact = form is None or (form in _EXACT_FORMATS and "pattern" not in schema)
+    return exact and _HANDLED.issuperset(schema)
+
+
+def _is_valid(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]) -> bool:
+    from referencing.exceptions import Unresolvable
+
+    definitions = {k: root[k] for k in ("$defs", "definitions") if k in root}
+    validator = _validator(json.dumps([schema, definitions], default=str))
+    try:
+        return bool(validator.is_valid(value))
+    except (Unresolvable, re.error):
+        # A value that cannot be checked is not offered.
+        return False
 
 
 @lru_cache(maxsize=512)

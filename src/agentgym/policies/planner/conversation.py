@@ -15,6 +15,8 @@ from typing import Any
 
 MAX_FIELDS = 64
 """Fields read from one tool result; the rest of a longer one is left out."""
+MAX_REMEMBERED = 4096
+"""Texts, and as many tool results, that a reader remembers."""
 
 _CLAUSE_END = re.compile(
     r"(?<=[.!?;])\s+|\n+|:\s+|\s+-\s+"
@@ -50,7 +52,7 @@ class Said:
         """Values that a schema (by its key) finds here; see `candidates`."""
         self.vectors: Any = None
         self.tokens: Any = None
-        """Encoded clauses; see `features.clause_vectors` and `clause_tokens`."""
+        """Encoded clauses; see `vectors.clause_vectors` and `clause_tokens`."""
 
     @cached_property
     def clauses(self) -> list[Span]:
@@ -150,10 +152,9 @@ Part = Said | Called
 class Reader:
     """Turns messages into parts, remembering those it has seen lately."""
 
-    def __init__(self, limit: int = 4096) -> None:
+    def __init__(self) -> None:
         self._said: dict[str, Said] = {}
         self._results: dict[str, Result] = {}
-        self._limit = limit
 
     def read(self, messages: Sequence[Mapping[str, Any]]) -> list[Part]:
         """Parts of a conversation in order. System prompts are not parts of it."""
@@ -183,7 +184,7 @@ class Reader:
     def _said_of(self, text: str) -> Said:
         said = self._said.get(text)
         if said is None:
-            if len(self._said) >= self._limit:
+            if len(self._said) >= MAX_REMEMBERED:
                 self._said.clear()
             said = self._said[text] = Said(text)
         return said
@@ -191,7 +192,7 @@ class Reader:
     def _result_of(self, content: str) -> Result:
         result = self._results.get(content)
         if result is None:
-            if len(self._results) >= self._limit:
+            if len(self._results) >= MAX_REMEMBERED:
                 self._results.clear()
             result = self._results[content] = read_result(content)
         return result
@@ -201,31 +202,35 @@ def read_result(content: str) -> Result:
     """Flattens a tool result. One that is no JSON is a single field, "text"."""
     try:
         data = json.loads(content)
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         lowered = content.lstrip().lower()
         error = "error" if lowered.startswith(("error", "exception")) else ""
         return Result([Field("text", content, 0)], error)
     error = ""
     if isinstance(data, dict) and data.get("error"):
         error = str(data["error"])[:40]
+    return Result(_flatten(data), error)
+
+
+def _flatten(data: Any) -> list[Field]:
     fields: list[Field] = []
-    records = iter(range(1_000_000))
-
-    def walk(value: Any, path: tuple[str, ...], record: int) -> None:
-        if len(fields) >= MAX_FIELDS:
-            return
+    records = 0
+    # A stack of its own: results may be nested deeper than Python calls can be.
+    waiting: list[tuple[Any, tuple[str, ...], int]] = [(data, (), 0)]
+    while waiting and len(fields) < MAX_FIELDS:
+        value, path, record = waiting.pop()
         if isinstance(value, dict):
-            mine = next(records)
-            for key, inner in value.items():
-                walk(inner, (*path, spaced(str(key))), mine)
+            records += 1
+            inner = [
+                (below, (*path[-1:], spaced(str(key))), records)
+                for key, below in value.items()
+            ]
+            waiting += reversed(inner)
         elif isinstance(value, list):
-            for inner in value:
-                walk(inner, path, record)
+            waiting += [(below, path, record) for below in reversed(value)]
         else:
-            fields.append(Field(" ".join(path[-2:]) or "value", value, record))
-
-    walk(data, (), next(records))
-    return Result(fields, error)
+            fields.append(Field(" ".join(path) or "value", value, record))
+    return fields
 
 
 def text_words(text: str) -> frozenset[str]:
@@ -255,7 +260,7 @@ def _arguments(raw: Any) -> Mapping[str, Any]:
     if isinstance(raw, str):
         try:
             raw = json.loads(raw)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             raw = None
     return raw if isinstance(raw, Mapping) else {}
 

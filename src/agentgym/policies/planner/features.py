@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from agentgym.core.tools import Tool
 from agentgym.policies.planner.candidates import (
+    NOTHING,
     Candidate,
     choices,
     find_candidates,
@@ -28,6 +29,7 @@ from agentgym.policies.planner.conversation import (
     text_words,
 )
 from agentgym.policies.planner.encoder import WIDTH, EncodedText
+from agentgym.policies.planner.facts import PlaceFact, ToolFact, ValueFact
 from agentgym.policies.planner.heads import (
     FLAGS,
     HISTORY,
@@ -35,6 +37,14 @@ from agentgym.policies.planner.heads import (
     Clauses,
     Indices,
     Options,
+)
+from agentgym.policies.planner.vectors import (
+    EMBEDDING_SCALE,
+    clause_tokens,
+    clause_vectors,
+    hashed,
+    neighbours,
+    span_vector,
 )
 
 FINISH, ASK = 0, 1
@@ -45,23 +55,6 @@ _OPTION_TEXTS = (
     "ask: ask the user for information that is missing",
 )
 
-TOOL_FACTS = (
-    "fresh",  # some value for its parameters has not been used with it yet
-    "called",
-    "failed",
-    "just_called",
-    "just_failed",  # of finishing: the user gave values that no call has used
-    "said",  # the user gave values for all its parameters
-    "result_fits",  # the last result gave a value for one of its parameters
-    "tool",
-    "finish",  # finishing, after a call that succeeded
-    "idle",  # finishing, without any call
-    "ask",
-    "asked",  # asking, after an answer
-)
-"""Facts about the options, by column."""
-VALUE_FACTS = 4
-
 _KINDS = {
     kind: i
     for i, kind in enumerate(
@@ -69,14 +62,16 @@ _KINDS = {
         "list object absent".split()
     )
 }
-_SMALL = len(_KINDS) + 14
 _NEIGHBOURS = 128
+"""Buckets into which the words around a value are hashed."""
 BLOCKS = 3
 """Encoded parts of a value's features: its span, its clause, its field's name."""
-POINTER_FEATURES = BLOCKS * WIDTH + _NEIGHBOURS + _SMALL
+POINTER_FEATURES = BLOCKS * WIDTH + _NEIGHBOURS + len(_KINDS) + len(PlaceFact)
 
-_EMBEDDING_SCALE = np.float32(4.0)
-_WORD = re.compile(r"[A-Za-z']+|[().,:?!]")
+
+Slot = Callable[[str, str], int]
+"""(head, name) -> row."""
+Encode = Callable[[Sequence[str]], Array]
 
 
 class _Absent:
@@ -108,14 +103,14 @@ class ToolSet:
     """The tools of a request with what is encoded of them once."""
 
     def __init__(
-        self, tools: Sequence[Tool], slot: Any, encode: Any, tokens: int
+        self, tools: Sequence[Tool], slot: Slot, encode: Encode, tokens: int
     ) -> None:
         """Compiles tools.
 
         Args:
             tools: In the order of the request.
-            slot: `(head, name) -> int`, gives each thing a row of its own.
-            encode: `(texts) -> Array`, pooled embeddings.
+            slot: Gives each thing a row of its own.
+            encode: Gives pooled embeddings.
             tokens: That the definitions cost in a prompt.
         """
         self.tools = list(tools)
@@ -129,7 +124,7 @@ class ToolSet:
         self.parameters: list[list[Parameter]] = [
             [
                 _compile(tool, name, schema, slot, encode)
-                for name, schema in tool.properties.items()
+                for name, schema in _schemas(tool).items()
             ]
             for tool in tools
         ]
@@ -142,27 +137,33 @@ class ToolSet:
                     self.askable[p.name] = about
         self.ask_options: Options | None = None
         if self.askable:
-            about = [f"{spaced(n)}: {d}" for n, d in self.askable.items()]
+            asked = [f"{spaced(n)}: {d}" for n, d in self.askable.items()]
             slots = [slot("value", f"<ask>={n}") for n in self.askable]
             self.ask_options = Options(
-                [encode([text]) for text in about], np.array(slots, np.int64)
+                [encode([text]) for text in asked], np.array(slots, np.int64)
             )
 
 
-def tool_prior(**weights: float) -> tuple[float, ...]:
-    """Weights of the facts about options, zero where not given."""
-    return tuple(weights.get(name, 0.0) for name in TOOL_FACTS)
+def _schemas(tool: Tool) -> dict[str, Mapping[str, Any]]:
+    """Schemas of all parameters, those included that are only said to be required."""
+    given: dict[str, Any] = {**tool.properties}
+    for name in sorted(tool.required - given.keys()):
+        given[name] = True
+    return {
+        name: ({} if schema else NOTHING) if isinstance(schema, bool) else schema
+        for name, schema in given.items()
+    }
 
 
 def _compile(
-    tool: Tool, name: str, schema: Mapping[str, Any], slot: Any, encode: Any
+    tool: Tool, name: str, schema: Mapping[str, Any], slot: Slot, encode: Encode
 ) -> Parameter:
     about = f"{spaced(name)}: {schema.get('description') or ''}"
     required = name in tool.required
     values: list[Any] | None = None
     options = None
-    if is_choice(schema):
-        values = choices(schema) + ([] if required else [ABSENT])
+    if is_choice(schema) and (listed := choices(schema, tool.parameters)):
+        values = listed + ([] if required else [ABSENT])
         texts = [f"{spaced(name)}: {spaced(str(v))}" for v in values]
         slots = [slot("value", f"{tool.name}.{name}={v}") for v in values]
         options = Options([encode([text]) for text in texts], np.array(slots, np.int64))
@@ -220,8 +221,8 @@ class State:
 
     def value_facts(self, values: Sequence[Any]) -> Array:
         """Facts about listed values: do they stand in what was said or found?"""
-        facts = np.zeros((len(values), VALUE_FACTS), np.float32)
-        facts[:, 3] = 1.0
+        facts = np.zeros((len(values), len(ValueFact)), np.float32)
+        facts[:, ValueFact.ANY] = 1.0
         said = frozenset().union(*(text_words(s.text) for s in self._said))
         found = {
             str(f.value).lower()
@@ -230,17 +231,17 @@ class State:
         }
         for i, value in enumerate(values):
             words = text_words(spaced(str(value)))
-            facts[i, 0] = bool(words) and words <= said
-            facts[i, 1] = str(value).lower() in found
-            facts[i, 2] = value is ABSENT
+            facts[i, ValueFact.SAID] = bool(words) and words <= said
+            facts[i, ValueFact.FOUND] = str(value).lower() in found
+            facts[i, ValueFact.ABSENT] = value is ABSENT
         return facts
 
     def ask_facts(self) -> Array:
         """Facts about what could be asked for: is it known already?"""
-        facts = np.zeros((len(self.toolset.askable), VALUE_FACTS), np.float32)
-        facts[:, 3] = 1.0
+        facts = np.zeros((len(self.toolset.askable), len(ValueFact)), np.float32)
+        facts[:, ValueFact.ANY] = 1.0
         for i, name in enumerate(self.toolset.askable):
-            facts[i, 0] = any(
+            facts[i, ValueFact.SAID] = any(
                 bool(self.candidates(t, p))
                 for t, parameters in enumerate(self.toolset.parameters)
                 for p in parameters
@@ -259,37 +260,42 @@ class State:
         name_words = frozenset(spaced(name).split())
         for row, candidate in zip(rows, candidates, strict=True):
             self._place(row, candidate)
-            small = row[BLOCKS * WIDTH + _NEIGHBOURS :]
             kind = _KINDS.get(candidate.kind)
             if kind is not None:
-                small[kind] = 1.0
-            small = small[len(_KINDS) :]
-            small[0] = bool(candidate.spans)
-            small[1] = any(part == last_part for part, _ in candidate.spans)
-            small[2] = bool(candidate.fields)
-            small[3] = self.last is not None and any(
+                row[BLOCKS * WIDTH + _NEIGHBOURS + kind] = 1.0
+            place = row[-len(PlaceFact) :]
+            place[PlaceFact.SAID] = bool(candidate.spans)
+            place[PlaceFact.SAID_LAST] = any(
+                part == last_part for part, _ in candidate.spans
+            )
+            place[PlaceFact.IN_RESULT] = bool(candidate.fields)
+            place[PlaceFact.IN_LAST_RESULT] = self.last is not None and any(
                 self.parts[part] is self.last for part, _ in candidate.fields
             )
             text = json.dumps(candidate.value, default=str)
-            small[4] = any(text in values for values in used)
-            small[5] = bool(used) and text in used[-1]
-            small[6] = len(candidate.spans) > 1
+            place[PlaceFact.USED] = any(text in values for values in used)
+            place[PlaceFact.USED_LAST] = bool(used) and text in used[-1]
+            place[PlaceFact.REPEATED] = len(candidate.spans) > 1
             if candidate.spans:
                 part, span = candidate.spans[0]
                 said = self.parts[part]
                 assert isinstance(said, Said)
-                small[7] = span.start / max(1, len(said.text))
-                small[8] = min(2.0, (span.end - span.start) / 40)
+                place[PlaceFact.POSITION] = span.start / max(1, len(said.text))
+                place[PlaceFact.LENGTH] = min(2.0, (span.end - span.start) / 40)
             if candidate.fields:
                 part, fld = candidate.fields[0]
                 called = self.parts[part]
                 assert isinstance(called, Called)
                 words = called.result.record_words.get(fld.record, frozenset())
-                small[9] = len(words & said_words) / max(1, len(words))
-                small[10] = fld.record <= 2
-                small[11] = bool(frozenset(fld.key.split()) & name_words)
-                small[12] = name_words <= frozenset(fld.key.split())
-            small[13] = 1.0
+                place[PlaceFact.RECORD_SAID] = len(words & said_words) / max(
+                    1, len(words)
+                )
+                place[PlaceFact.EARLY_RECORD] = fld.record <= 2
+                place[PlaceFact.SHARES_NAME] = bool(
+                    frozenset(fld.key.split()) & name_words
+                )
+                place[PlaceFact.HOLDS_NAME] = name_words <= frozenset(fld.key.split())
+            place[PlaceFact.ANY] = 1.0
         return rows
 
     # ---------------------------------------------------------------------------
@@ -306,16 +312,16 @@ class State:
                 count += len(rows)
         nothing = np.zeros((1, WIDTH), np.float32)
         # With nothing said, options that look at clauses still need one to look at.
-        rows = 1 if means else 2
+        empty = 1 if means else 2
         return Clauses(
-            np.concatenate([*means, *[nothing] * rows]),
-            np.concatenate([*tokens, *[nothing] * rows]),
-            np.array([*starts, *range(count, count + rows)], np.int64),
-            np.concatenate([*flags, np.zeros((rows, FLAGS), np.float32)]),
+            np.concatenate([*means, *[nothing] * empty]),
+            np.concatenate([*tokens, *[nothing] * empty]),
+            np.array([*starts, *range(count, count + empty)], np.int64),
+            np.concatenate([*flags, np.zeros((empty, FLAGS), np.float32)]),
         )
 
     def _clause_flags(self, said: Said) -> Array:
-        """Whether calls have taken up a clause, whether it holds more, and its place."""
+        """Whether calls have taken a clause up, whether it holds more, its place."""
         flags = np.zeros((len(said.clauses), FLAGS), np.float32)
         used = {
             str(value)
@@ -372,17 +378,17 @@ class State:
         names += sorted(known)
         return hashed(names, HISTORY)
 
-    def _tool_facts(self) -> tuple[Array, Any]:
+    def _tool_facts(self) -> tuple[Array, npt.NDArray[np.bool_]]:
         """Facts about each option, and which of them can be chosen at all."""
         count = 2 + len(self.toolset.tools)
-        facts = np.zeros((count, len(TOOL_FACTS)), np.float32)
-        facts[2:, 7] = 1.0
-        facts[FINISH, 8] = self.last is not None and self.last.ok
-        facts[FINISH, 9] = self.last is None
-        used = {v.strip('"') for call in self._calls for v in _values(call)}
-        facts[FINISH, 4] = any(value not in used for value in self._typed)
-        facts[ASK, 10] = 1.0
-        facts[ASK, 11] = len(self._said) > 1
+        facts = np.zeros((count, len(ToolFact)), np.float32)
+        facts[2:, ToolFact.IS_TOOL] = 1.0
+        facts[FINISH, ToolFact.FINISH] = self.last is not None and self.last.ok
+        facts[FINISH, ToolFact.IDLE] = self.last is None
+        given = {v.strip('"') for call in self._calls for v in _values(call)}
+        facts[FINISH, ToolFact.JUST_FAILED] = any(v not in given for v in self._typed)
+        facts[ASK, ToolFact.ASK] = 1.0
+        facts[ASK, ToolFact.ASKED] = len(self._said) > 1
         open_ = np.ones(count, bool)
         open_[ASK] = bool(self.toolset.askable)
         used = [(call.tool, _values(call)) for call in self._calls]
@@ -407,12 +413,17 @@ class State:
                 last_found = last_found or any(
                     self.parts[part] is self.last for c in found for part, _ in c.fields
                 )
-            row[0] = fresh
-            row[1] = any(c.tool == tool.name and c.ok for c in self._calls)
-            row[2] = any(c.tool == tool.name and not c.ok for c in self._calls)
+            row[ToolFact.FRESH] = fresh
+            row[ToolFact.CALLED] = any(
+                c.tool == tool.name and c.ok for c in self._calls
+            )
+            row[ToolFact.FAILED] = any(
+                c.tool == tool.name and not c.ok for c in self._calls
+            )
             if self.last is not None and self.last.tool == tool.name:
-                row[3], row[4] = self.last.ok, not self.last.ok
-            row[5], row[6] = said, last_found
+                row[ToolFact.JUST_CALLED] = self.last.ok
+                row[ToolFact.JUST_FAILED] = not self.last.ok
+            row[ToolFact.SAID], row[ToolFact.RESULT_FITS] = said, last_found
         return facts, open_
 
     def _place(self, row: Array, candidate: Candidate) -> None:
@@ -421,8 +432,8 @@ class State:
             assert isinstance(said, Said)
             encoded = self._encoded[said.text]
             share = np.float32(1 / len(candidate.spans))
-            row[:WIDTH] += share * _span_vector(encoded, span.start, span.end)
-            clause = clause_vectors(said, encoded)[said.clause_of(span.start), :WIDTH]
+            row[:WIDTH] += share * span_vector(encoded, span.start, span.end)
+            clause = clause_vectors(said, encoded)[said.clause_of(span.start)]
             row[WIDTH : 2 * WIDTH] += share * clause
             if candidate.kind in ("clause", "sentence", "message"):
                 continue
@@ -431,7 +442,7 @@ class State:
             row[BLOCKS * WIDTH + buckets] = 1.0
         keys = [fld.key for _, fld in candidate.fields]
         for key in dict.fromkeys(keys):
-            row[2 * WIDTH : 3 * WIDTH] += _EMBEDDING_SCALE * self._encoded[key].pooled
+            row[2 * WIDTH : 3 * WIDTH] += EMBEDDING_SCALE * self._encoded[key].pooled
 
 
 def _sentences(text: str) -> list[str]:
@@ -446,65 +457,6 @@ def texts_to_encode(parts: Sequence[Part]) -> Iterable[str]:
             yield part.text
         else:
             yield from (field_.key for field_ in part.result.fields)
-
-
-def hashed(names: Iterable[str], buckets: int) -> Indices:
-    """Distinct buckets of the names, sorted."""
-    return np.array(
-        sorted({zlib.crc32(name.encode()) % buckets for name in names}), np.int64
-    )
-
-
-def neighbours(text: str, start: int, end: int) -> list[str]:
-    """The words right before and after a span."""
-    before = _WORD.findall(text[max(0, start - 40) : start].lower())[-2:]
-    after = _WORD.findall(text[end : end + 30].lower())[:1]
-    names = [f"-1 {before[-1]}" if before else "-1 ^"]
-    if len(before) > 1:
-        names.append(f"-2 {' '.join(before)}")
-    names += [f"+1 {word}" for word in after]
-    return names
-
-
-def clause_vectors(said: Said, encoded: EncodedText) -> Array:
-    """One vector for each clause: the mean over its tokens, of fixed length."""
-    known: Array | None = said.vectors
-    if known is None:
-        spans = [(c.start, c.end) for c in said.clauses]
-        known = np.zeros((len(spans), WIDTH), np.float32)
-        for row, (start, end) in zip(known, spans, strict=True):
-            row[:] = _span_vector(encoded, start, end)
-        said.vectors = known
-    return known
-
-
-def clause_tokens(said: Said, encoded: EncodedText) -> list[Array]:
-    """The tokens of each clause, each of fixed length."""
-    known: list[Array] | None = said.tokens
-    if known is None:
-        known = []
-        for clause in said.clauses:
-            inside = _inside(encoded, clause.start, clause.end)
-            rows = encoded.hidden[inside] if inside.any() else encoded.hidden[:1]
-            if not len(rows):
-                rows = np.zeros((1, WIDTH), np.float32)
-            norms = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
-            known.append(_EMBEDDING_SCALE / np.maximum(norms, 1e-6) * rows)
-        said.tokens = known
-    return known
-
-
-def _inside(encoded: EncodedText, start: int, end: int) -> Any:
-    return (encoded.offsets[:, 0] < end) & (encoded.offsets[:, 1] > start)
-
-
-def _span_vector(encoded: EncodedText, start: int, end: int) -> Array:
-    inside = _inside(encoded, start, end)
-    if not inside.any():
-        return np.zeros(WIDTH, np.float32)
-    vector: Array = encoded.hidden[inside].mean(axis=0)
-    norm = np.sqrt((vector * vector).sum())
-    return (_EMBEDDING_SCALE / max(norm, np.float32(1e-6))) * vector
 
 
 def _facts_of(call: Called) -> Iterable[str]:

@@ -37,6 +37,10 @@ HISTORY = 1024
 """Buckets into which history features are hashed."""
 
 
+_BETA1, _BETA2 = 0.9, 0.98
+"""How much of the gradient's moments Adam keeps at each step."""
+
+
 class Clauses:
     """What was said, clause by clause: a mean vector each, and their tokens.
 
@@ -169,7 +173,7 @@ class ChoiceHead:
         hidden, alike, attention, words = way
         weights, _ = self._compile(options)
         pull = attention * upstream
-        by_option = pull.T @ hidden
+        by_option: Array = np.matmul(pull.T, hidden)
         known = matches.get(id(options))
         if known is None:
             matches[id(options)] = (options, by_option)
@@ -266,7 +270,7 @@ class PointerHead:
         known = self._compiled.get(slot)
         if known is not None and known[0] == p.version and known[1] is query:
             return known[2]
-        weights = p.arrays["slot"][slot].copy()
+        weights: Array = p.arrays["slot"][slot].copy()
         weights[: self.blocks * WIDTH] += (p.arrays["match"] @ query).ravel()
         self._compiled[slot] = (p.version, query, weights)
         return weights
@@ -275,8 +279,7 @@ class PointerHead:
 class Adam:
     """Adam on named arrays, each with a rate of its own."""
 
-    def __init__(self, beta1: float = 0.9, beta2: float = 0.98) -> None:
-        self.beta1, self.beta2 = beta1, beta2
+    def __init__(self) -> None:
         self.steps: dict[str, int] = {}
         self.first: dict[str, Array] = {}
         self.second: dict[str, Array] = {}
@@ -285,15 +288,15 @@ class Adam:
         """Moves an array against its gradient, in place."""
         first, second = self._moments(name, array)
         count = self.steps[name] = self.steps.get(name, 0) + 1
-        first *= self.beta1
-        first += (1 - self.beta1) * gradient
-        second *= self.beta2
-        second += (1 - self.beta2) * gradient * gradient
+        first *= _BETA1
+        first += (1 - _BETA1) * gradient
+        second *= _BETA2
+        second += (1 - _BETA2) * gradient * gradient
         scale = np.sqrt(second)
-        scale *= np.float32(1 / np.sqrt(1 - self.beta2**count))
+        scale *= np.float32(1 / np.sqrt(1 - _BETA2**count))
         scale += np.float32(1e-8)
         np.divide(first, scale, out=scale)
-        scale *= np.float32(rate / (1 - self.beta1**count))
+        scale *= np.float32(rate / (1 - _BETA1**count))
         array -= scale
 
     def _moments(self, name: str, array: Array) -> tuple[Array, Array]:

@@ -14,9 +14,10 @@ by itself. ``{product}`` stands for a singular noun without an article, so templ
 put "the", "my" or "new" before it, never "a".
 
 Each split has a file of its own in ``data/``: a line ``## key`` starts a kind of
-message, each further line is one template. A key names the intent and, after the slash, what the message tells: ``id`` (the order
-or ticket number), ``noid`` (no number), ``email`` or ``noemail``. Keys without a slash
-are whole messages that need no data, or small parts of a message.
+message, each further line is one template. A key names the intent and, after the slash,
+what the message tells: ``id`` (the order or ticket number), ``noid`` (no number),
+``email`` or ``noemail``. Keys without a slash are whole messages that need no data, or
+small parts of a message.
 
 Templates were put into splits by a hash, after near twins (sharing 60% of their content
 words, slots aside) had been put together, so that no split repeats another's sentence

@@ -495,5 +495,4 @@ _PAIRABLE: dict[str, Intent] = {
     "password": _password,
     "subscription": _subscription,
     "ticket": _ticket,
-    "how_to": _how_to,
 }

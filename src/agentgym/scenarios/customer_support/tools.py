@@ -343,8 +343,8 @@ _EMAIL = {
 TOOLS: tuple[Tool, ...] = (
     _tool(
         lookup_order,
-        "Look up an order. Tells what is in the order, its price, how much was paid and "
-        "its status. Use it when customers want to know what they ordered.",
+        "Look up an order. Tells what is in the order, its price, how much was paid "
+        "and its status. Use it when customers want to know what they ordered.",
         order_id=_ORDER_ID,
     ),
     _tool(
@@ -354,14 +354,14 @@ TOOLS: tuple[Tool, ...] = (
     ),
     _tool(
         track_shipment,
-        "Track the parcel of an order. Tells where the delivery is and when it arrives. "
-        "Use it when a package has not come.",
+        "Track the parcel of an order. Tells where the delivery is and when it arrives."
+        " Use it when a package has not come.",
         order_id=_ORDER_ID,
     ),
     _tool(
         check_refund_policy,
-        "Check whether an order can be refunded. Use it when customers want their money "
-        "back, or want to return something and be reimbursed.",
+        "Check whether an order can be refunded. Use it when customers want their "
+        "money back, or want to return something and be reimbursed.",
         order_id=_ORDER_ID,
         reason={
             "type": "string",
@@ -399,8 +399,8 @@ TOOLS: tuple[Tool, ...] = (
     ),
     _tool(
         reset_password,
-        "Send a password reset link. Use it when customers cannot log in or forgot their "
-        "password.",
+        "Send a password reset link. Use it when customers cannot log in or forgot "
+        "their password.",
         email=_EMAIL,
     ),
     _tool(
@@ -451,8 +451,8 @@ TOOLS: tuple[Tool, ...] = (
     ),
     _tool(
         escalate,
-        "Hand the conversation over to a human. Use it when customers want to talk to a "
-        "person, threaten legal action, or when a product has hurt someone.",
+        "Hand the conversation over to a human. Use it when customers want to talk to "
+        "a person, threaten legal action, or when a product has hurt someone.",
         reason={
             "type": "string",
             "enum": list(ESCALATION_REASONS),

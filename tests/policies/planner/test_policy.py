@@ -1,0 +1,344 @@
+"""The planner as a policy: valid, deterministic, frozen where told, saved whole."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agentgym.core.errors import FormatError
+from agentgym.core.task import Task
+from agentgym.core.tools import Tool
+from agentgym.core.trajectory import Group, Step, Trajectory
+from agentgym.policies.base import Decision, DecisionRequest, Sampling
+from agentgym.policies.planner import policy as module
+from agentgym.policies.planner.calibration import Calibration
+from agentgym.policies.planner.encoder import WIDTH, EncodedText, SentenceEncoder
+from agentgym.policies.planner.policy import PlannerPolicy
+from agentgym.policies.planner.text_cache import TextCache
+
+ALL = frozenset({"tool_selection", "parameter_selection"})
+
+
+class WordEncoder:
+    """Gives each word a random vector of its own; needs no weights."""
+
+    def count_tokens(self, text: str) -> int:
+        return len(text.split())
+
+    def encode(self, texts: Sequence[str]) -> list[EncodedText]:
+        return [self._encode(text) for text in texts]
+
+    def _encode(self, text: str) -> EncodedText:
+        words = list(re.finditer(r"\w+", text))
+        rows = [
+            np.random.default_rng(zlib.crc32(w.group().lower().encode())).normal(
+                size=WIDTH
+            )
+            for w in words
+        ]
+        hidden = np.array(rows, np.float32).reshape(-1, WIDTH)
+        spans = [w.span() for w in words]
+        offsets = np.array(spans, np.int32).reshape(-1, 2)
+        pooled = hidden.sum(axis=0) + np.float32(1e-3)
+        pooled /= np.sqrt((pooled * pooled).sum())
+        return EncodedText(text, hidden, offsets, pooled)
+
+
+@pytest.fixture(autouse=True)
+def encoder(monkeypatch: pytest.MonkeyPatch) -> WordEncoder:
+    fake = WordEncoder()
+    monkeypatch.setattr(SentenceEncoder, "load", lambda: fake)
+    return fake
+
+
+def _tool(
+    name: str, about: str, required: Sequence[str] = (), **properties: Any
+) -> Tool:
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+    }
+    return Tool(name, about, schema)
+
+
+ORDER = {"type": "string", "pattern": "^A-\\d+$", "description": "order number"}
+TOOLS = (
+    _tool("find_order", "Find an order.", ["order_id"], order_id=ORDER),
+    _tool(
+        "refund",
+        "Refund money for an order.",
+        ["order_id", "reason"],
+        order_id=ORDER,
+        reason={"type": "string", "enum": ["late", "broken"]},
+        amount={"type": "number", "minimum": 0.5, "maximum": 90},
+        on={"type": "string", "format": "date"},
+        urgent={"type": "boolean"},
+    ),
+    _tool("ping", "Check that the shop is open."),
+)
+TEXTS = (
+    "Refund order A-12, it came broken on 2024-02-31. I paid 12.50.",
+    "Where is A-7?",
+    "Is the shop open?",
+    "¿?",
+    "A-1 or A-2 are late, 400 euros, refund both",
+)
+
+
+def _request(
+    text: str, tools: Sequence[Tool] = TOOLS, key: str = ""
+) -> DecisionRequest:
+    return DecisionRequest([{"role": "user", "content": text}], tools, key)
+
+
+def _sample(policy: PlannerPolicy, seed: int, explore: float = 0.3) -> list[Decision]:
+    requests = [_request(t, key=t) for t in TEXTS for _ in range(8)]
+    return policy.decide(requests, Sampling(np.random.default_rng(seed), explore))
+
+
+def _groups(policy: PlannerPolicy, seed: int) -> list[Group]:
+    """Rewards refunds that give "broken" as the reason."""
+    steps = []
+    for decision in _sample(policy, seed):
+        good = decision.calls and decision.calls[0].name == "refund"
+        right = good and decision.calls[0].arguments["reason"] == "broken"
+        steps.append(
+            Step(
+                decision.message,
+                advantage=1.0 if good else -0.5,
+                parameter_advantage=1.0 if right else -0.5,
+                trace=decision.trace,
+            )
+        )
+    task = Task.__new__(Task)
+    return [Group(task, [Trajectory(task, steps)])]
+
+
+def _learn(policy: PlannerPolicy, seed: int, trainable: frozenset[str] = ALL) -> Any:
+    return policy.learn(
+        _groups(policy, seed), learning_rate=0.01, entropy=0.02, trainable=trainable
+    )
+
+
+def _bytes(policy: PlannerPolicy, *heads: str) -> dict[str, bytes]:
+    return {
+        f"{name}.{key}": array.tobytes()
+        for name in heads or policy.heads.by_name
+        for key, array in policy.heads.by_name[name].parameters.arrays.items()
+    }
+
+
+def _said(decisions: Sequence[Decision]) -> list[Any]:
+    return [(d.message, d.kind, d.logprob, d.confidence) for d in decisions]
+
+
+def test_calls_are_valid_and_confidences_are_shares() -> None:
+    policy = PlannerPolicy()
+    by_name = {tool.name: tool for tool in TOOLS}
+    called = set()
+    for decision in _sample(policy, 0, explore=0.9):
+        assert 0 <= decision.confidence <= 1 and decision.logprob <= 1e-6
+        for call in decision.calls:
+            called.add(call.name)
+            assert by_name[call.name].check_arguments(call.arguments) is None, call
+    assert called == set(by_name)
+
+
+def test_equal_states_decide_alike_and_greedy_is_deterministic() -> None:
+    policy = PlannerPolicy()
+    requests = [_request(t) for t in TEXTS]
+    first = _said(policy.decide(requests))
+    assert _said(policy.decide(requests[::-1]))[::-1] == first
+    keyed = [_request(t, key=t) for t in TEXTS for _ in range(2)]
+    assert (
+        _said(policy.decide(keyed))[::2] == first == _said(policy.decide(keyed))[1::2]
+    )
+    assert _said(PlannerPolicy().decide(requests)) == first
+    prepared = PlannerPolicy()
+    prepared.prepare([r.messages for r in requests])
+    assert _said(prepared.decide(requests)) == first
+
+
+def test_it_learns_the_same_from_the_same_seed() -> None:
+    one, two = PlannerPolicy(), PlannerPolicy()
+    for seed in range(4):
+        stats = _learn(one, seed)
+        _learn(two, seed)
+    assert _bytes(one) == _bytes(two)
+    assert stats.steps_learned == 8 * len(TEXTS)
+    (decision,) = one.decide([_request(TEXTS[0])])
+    assert decision.calls[0].name == "refund"
+
+
+@pytest.mark.parametrize(
+    ("trainable", "frozen", "heads"),
+    [
+        ("tool_selection", "parameter_selection", ["value", "pointer"]),
+        ("parameter_selection", "tool_selection", ["tool"]),
+    ],
+)
+def test_a_frozen_component_keeps_every_bit(
+    trainable: str, frozen: str, heads: list[str]
+) -> None:
+    policy = PlannerPolicy()
+    policy.decide([_request(TEXTS[0])])
+    frozen_before, all_before = _bytes(policy, *heads), _bytes(policy)
+    stats = _learn(policy, 0, frozenset({trainable}))
+    assert stats.gradient_norms[frozen] == 0.0 < stats.gradient_norms[trainable]
+    assert _bytes(policy, *heads) == frozen_before
+    assert _bytes(policy) != all_before
+    moments = policy.state()["optimizer"]["first"]
+    assert not any(name.split(".")[0] in heads for name in moments)
+
+
+def test_nothing_to_learn_from_changes_nothing() -> None:
+    policy = PlannerPolicy()
+    before = _bytes(policy)
+    stats = policy.learn([], learning_rate=0.1, entropy=0.1, trainable=ALL)
+    assert stats.steps_learned == 0 and _bytes(policy) == before
+
+
+def test_saved_and_loaded_it_decides_the_same(tmp_path: Path) -> None:
+    policy = PlannerPolicy()
+    _learn(policy, 0)
+    policy.calibrate([(0.9, True), (0.8, False), (0.4, True)])
+    policy.save(tmp_path)
+    loaded = PlannerPolicy.load(tmp_path)
+    requests = [_request(t) for t in TEXTS]
+    assert _said(loaded.decide(requests)) == _said(policy.decide(requests))
+
+
+def test_training_goes_on_from_a_state_with_the_same_bits() -> None:
+    policy = PlannerPolicy()
+    _learn(policy, 0)
+    resumed = PlannerPolicy()
+    state = policy.state()
+    copied = {k: np.copy(a) for k, a in state["weights"]["tool"].items()}
+    state = {**state, "weights": {**state["weights"], "tool": copied}}
+    resumed.load_state(state)
+    for seed in (1, 2):
+        _learn(policy, seed)
+        _learn(resumed, seed)
+    assert _bytes(policy) == _bytes(resumed)
+
+
+@pytest.mark.parametrize(
+    "damage", ["foreign", "version", "cut", "json", "gone", "shape"]
+)
+def test_files_that_cannot_be_read(tmp_path: Path, damage: str) -> None:
+    policy = PlannerPolicy()
+    policy.decide([_request(TEXTS[0])])
+    policy.save(tmp_path)
+    about, weights = tmp_path / "planner.json", tmp_path / "planner.safetensors"
+    known = json.loads(about.read_text())
+    if damage == "foreign":
+        about.write_text('{"format": "other"}')
+    elif damage == "version":
+        about.write_text(json.dumps({**known, "version": 99}))
+    elif damage == "cut":
+        weights.write_bytes(weights.read_bytes()[:-100])
+    elif damage == "json":
+        about.write_text("[1")
+    elif damage == "gone":
+        weights.unlink()
+    else:
+        from safetensors.numpy import load_file, save_file
+
+        arrays = load_file(weights)
+        arrays["tool.bias"] = np.zeros(3, np.float32)
+        save_file(arrays, weights)
+    with pytest.raises(FormatError):
+        PlannerPolicy.load(tmp_path)
+
+
+def test_calibration_improves_the_brier_score() -> None:
+    rng = np.random.default_rng(0)
+    raw = rng.uniform(0.5, 0.999, 2000)
+    right = rng.random(2000) < 0.3 + 0.4 * raw
+    policy = PlannerPolicy()
+    policy.calibrate(list(zip(raw.tolist(), right.tolist(), strict=True)))
+    better = np.array([policy.calibration.confidence(p) for p in raw])
+    assert ((better - right) ** 2).mean() < ((raw - right) ** 2).mean() - 0.01
+    assert ((better >= 0) & (better <= 1)).all()
+    sure = Calibration().refitted([(0.9, True)] * 50)
+    assert 0.9 < sure.confidence(0.9) < 1
+    assert Calibration(2.0, 1.0).refitted([]) == Calibration(2.0, 1.0)
+
+
+def _decided(tools: Sequence[Tool], text: str) -> list[Decision]:
+    requests = [_request(text, tools)] * 60
+    return PlannerPolicy().decide(requests, Sampling(np.random.default_rng(0), 0.9))
+
+
+def test_tools_never_seen_can_be_called() -> None:
+    policy = PlannerPolicy()
+    _learn(policy, 0)
+    new = _tool("sing_song", "Sing a song about the sea.")
+    (decision,) = policy.decide([_request("Sing a song about the sea", (*TOOLS, new))])
+    assert decision.calls[0].name == "sing_song" and decision.calls[0].arguments == {}
+
+
+@pytest.mark.parametrize(
+    "schema", [ORDER, {"enum": []}, {"type": "string", "enum": [1]}, False]
+)
+def test_a_tool_without_a_value_for_a_parameter_is_not_called(schema: Any) -> None:
+    tool = _tool("find", "Find it.", ["x"], x=schema)
+    assert not any(d.calls for d in _decided([tool], "hello"))
+
+
+def test_parameters_that_are_only_required_are_given() -> None:
+    tool = Tool("note", "Note it.", {"type": "object", "required": ["x"]})
+    calls = [c for d in _decided([tool], "hello there") for c in d.calls]
+    assert calls and all(tool.check_arguments(c.arguments) is None for c in calls)
+
+
+def test_asking_names_what_is_missing() -> None:
+    asked = [d for d in _decided(TOOLS[:1], "hello") if d.kind == "ask"]
+    assert asked
+    assert {d.message["content"] for d in asked} == {
+        "Could you please tell me the order number?"
+    }
+    assert not any(d.kind == "ask" for d in _decided(TOOLS[2:], "hello"))
+
+
+def test_no_tools_and_no_words() -> None:
+    (decision,) = PlannerPolicy().decide([DecisionRequest([], [])])
+    assert decision.kind == "finish"
+
+
+def test_caches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in ("_MAX_STATES", "_MAX_TOOLSETS", "_MAX_COUNTED"):
+        monkeypatch.setattr(module, limit, 4)
+    policy = PlannerPolicy()
+    for i in range(30):
+        tool = _tool("ping", "Check.")
+        # The first stays known while the others drive the states over their limit.
+        texts = ["first", f"text {i}", f"more {i}"]
+        policy.decide([_request(t, TOOLS, t) for t in texts])
+        policy.decide([_request("x", [tool])])
+    assert len(policy._states) <= 8 and len(policy._tokens) <= 8
+    assert len(policy._toolsets) <= 5
+
+
+def test_the_text_cache_is_bounded(encoder: Any) -> None:
+    cache = TextCache(encoder, limit=50_000)
+    for i in range(40):
+        text = f"some words {i}"
+        assert cache.get([text, "kept"])[text].text == text
+        assert cache.size <= 50_000
+    assert "kept" in cache._texts and len(cache._texts) < 10
+    for i in range(40):
+        cache.prefetch([f"ahead {i}"])
+        for future in list(cache._ahead.values()):
+            future.result()
+    assert cache.size <= 50_000 and len(cache._ahead) <= 2
+    assert cache.get(["ahead 39"])["ahead 39"].text == "ahead 39"
