@@ -177,7 +177,7 @@ class Rollout:
                     environment.tool_list,
                     environment.state_key,
                     _FORK_EXPLORATION
-                    if trajectory.steps and trajectory.steps[-1].replayed
+                    if siblings and all(s.replayed for s in trajectory.steps)
                     else None,
                 )
                 for environment, trajectory in active

@@ -235,21 +235,27 @@ class ToolRunner:
     def _call_here(
         self, tool: Tool, arguments: dict[str, Any], world: Any
     ) -> tuple[FailureKind | None, Any]:
-        def expire(number: int, frame: Any) -> None:
-            raise _Expired
+        # Raised only while the tool runs: an alarm that is late finds it over.
+        running = True
 
+        def expire(number: int, frame: Any) -> None:
+            if running:
+                raise _Expired
+
+        before = signal.signal(signal.SIGALRM, expire)
         try:
-            before = signal.signal(signal.SIGALRM, expire)
-            try:
-                # Again and again, in case the tool catches the first one.
-                signal.setitimer(signal.ITIMER_REAL, self.timeout, 0.1)
-                return _run(tool, arguments, world)
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                signal.signal(signal.SIGALRM, before)
+            # Again and again, in case the tool catches the first one.
+            signal.setitimer(signal.ITIMER_REAL, self.timeout, 0.1)
+            answer = _run(tool, arguments, world)
+            running = False
         except _Expired:
+            running = False
+            answer = FailureKind.TIMEOUT, f"no answer within {self.timeout:g} s"
+        finally:
+            running = False
             signal.setitimer(signal.ITIMER_REAL, 0)
-            return FailureKind.TIMEOUT, f"no answer within {self.timeout:g} s"
+            signal.signal(signal.SIGALRM, before)
+        return answer
 
     def _call_in_thread(
         self, tool: Tool, arguments: dict[str, Any], world: Any

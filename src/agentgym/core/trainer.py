@@ -303,7 +303,9 @@ def run_training(
         clock = time.perf_counter()
         fraction = progress.episodes / settings["episodes"]
         number = config.seed * 1_000_003 + progress.iteration + 1
-        tasks = draw_tasks(scenario, "train", number, config.batch_size)
+        left = settings["episodes"] - progress.episodes
+        count = min(config.batch_size, -(-left // config.group_size))
+        tasks = draw_tasks(scenario, "train", number, count)
         ahead = draw_tasks(scenario, "train", number + 1, config.batch_size)
         policy.prepare([task.messages for task in ahead])
         rng = np.random.default_rng([config.seed, progress.iteration])

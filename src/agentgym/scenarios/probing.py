@@ -197,7 +197,7 @@ class Bench:
                 value = function(*args, **kwargs)
             except ToolError:
                 return
-            except BaseException as error:
+            except (Exception, SystemExit) as error:
                 raised.append(one_line(error))
                 return
             try:

@@ -321,12 +321,18 @@ def test_caches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = PlannerPolicy()
     for i in range(30):
         tool = _tool("ping", "Check.")
-        # The first stays known while the others drive the states over their limit.
-        texts = ["first", f"text {i}", f"more {i}"]
-        policy.decide([_request(t, TOOLS, t) for t in texts])
+        policy.decide([_request(t, TOOLS, t) for t in (f"text {i}", f"more {i}")])
         policy.decide([_request("x", [tool])])
     assert len(policy._states) <= 8 and len(policy._tokens) <= 8
     assert len(policy._toolsets) <= 5
+
+
+def test_a_known_state_survives_a_full_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_STATES", 4)
+    policy = PlannerPolicy()
+    for i in range(10):
+        texts = ["known", f"text {i}", f"more {i}"]
+        assert len(policy.decide([_request(t, key=t) for t in texts])) == 3
 
 
 def test_the_text_cache_is_bounded(encoder: Any) -> None:

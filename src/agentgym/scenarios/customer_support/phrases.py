@@ -19,9 +19,10 @@ what the message tells: ``id`` (the order or ticket number), ``noid`` (no number
 ``email`` or ``noemail``. Keys without a slash are whole messages that need no data, or
 small parts of a message.
 
-Templates were put into splits by a hash, after near twins (sharing 60% of their content
-words, slots aside) had been put together, so that no split repeats another's sentence
-frames. Half of the bank's value is in that: add templates to one split only.
+Templates were put into splits by a hash, after near twins (sharing 60% of the content
+words of their first alternatives, slots aside) had been put together. Some wordings of
+different splits still come close through other alternatives; a test marks that as
+something to mend. Add a template to one split only.
 """
 
 from __future__ import annotations
