@@ -18,6 +18,11 @@ from agentgym.cli import app, common
 HEAVY = ("pydantic", "numpy", "gymnasium", "sqlalchemy", "rich", "yaml")
 
 
+def without_coverage() -> dict[str, str]:
+    """The environment in which children measure no coverage, nor import it."""
+    return {k: v for k, v in os.environ.items() if "COVERAGE" not in k}
+
+
 def imported_by(*arguments: str) -> set[str]:
     """Top-level packages that are loaded when the command has answered."""
     code = (
@@ -28,7 +33,12 @@ def imported_by(*arguments: str) -> set[str]:
         f"sys.argv = ['agentgym', *{list(arguments)!r}]\n"
         "main()"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=without_coverage(),
+    )
     assert done.returncode == 0, done.stderr
     return set(json.loads(done.stderr.strip().split("\n")[-1]))
 
@@ -36,7 +46,7 @@ def imported_by(*arguments: str) -> set[str]:
 def cpu_seconds(code: str, *arguments: str, repeat: int = 5) -> float:
     """The least CPU time of some tries: the others were disturbed."""
     # Measuring coverage would take longer than what is measured.
-    environment = {k: v for k, v in os.environ.items() if "COVERAGE" not in k}
+    environment = without_coverage()
     tries = []
     for _ in range(repeat):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
