@@ -303,7 +303,7 @@ def run_training(
         clock = time.perf_counter()
         fraction = progress.episodes / settings["episodes"]
         number = config.seed * 1_000_003 + progress.iteration + 1
-        left = settings["episodes"] - progress.episodes
+        left = int(settings["episodes"]) - progress.episodes
         count = min(config.batch_size, -(-left // config.group_size))
         tasks = draw_tasks(scenario, "train", number, count)
         ahead = draw_tasks(scenario, "train", number + 1, config.batch_size)
