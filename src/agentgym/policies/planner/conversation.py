@@ -50,9 +50,10 @@ class Said:
         self.text = text
         self.found: dict[str, list[tuple[Any, str, Span]]] = {}
         """Values that a schema (by its key) finds here; see `candidates`."""
-        self.vectors: Any = None
-        self.tokens: Any = None
-        """Encoded clauses; see `vectors.clause_vectors` and `clause_tokens`."""
+        self.vectors: dict[tuple[int, int], Any] = {}
+        """Encoded spans; see `vectors.span_vector`."""
+        self.block: Any = None
+        """Encoded clauses; see `vectors.message_block`."""
 
     @cached_property
     def clauses(self) -> list[Span]:
