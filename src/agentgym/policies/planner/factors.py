@@ -13,7 +13,9 @@ import numpy.typing as npt
 
 from agentgym.policies.planner.facts import ToolFact, ValueFact, prior
 from agentgym.policies.planner.features import (
+    ASK,
     BLOCKS,
+    FINISH,
     POINTER_FEATURES,
     Parameter,
     State,
@@ -27,9 +29,9 @@ from agentgym.policies.planner.heads import (
 )
 
 FactorKey = str | tuple[int, int]
-"""Names a factor: `OPTION`, `ABOUT`, or (tool, parameter) by their positions."""
-OPTION, ABOUT = "option", "about"
-"""What to do; what to ask for."""
+"""Names a factor: one of the following, or (tool, parameter) by their positions."""
+OPTION, CALL, ABOUT = "option", "call", "about"
+"""What to do; which tool to call, where one must be; what to ask for."""
 
 # An untrained planner prefers tools whose description resembles what was said, calls
 # nothing twice, and finishes when a call has succeeded.
@@ -97,7 +99,10 @@ class Heads:
         return replace(known)
 
     def _compute(self, state: State, key: FactorKey) -> Choice:
-        if key == OPTION:
+        if key in (OPTION, CALL):
+            open_ = state.open
+            if key == CALL:
+                open_ = open_ & (np.arange(len(open_)) > max(FINISH, ASK))
             # Once something has been done, whether to finish depends on that, not on
             # any single clause: one that is settled must not hide one that is not.
             settled = 1 if state.last is not None else 0
@@ -107,7 +112,7 @@ class Heads:
                 state,
                 state.toolset.options,
                 state.facts,
-                state.open,
+                open_,
                 settled,
             )
         if key == ABOUT:
