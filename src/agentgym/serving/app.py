@@ -46,6 +46,9 @@ from agentgym.serving.tools import ToolShelf
 
 BODY_SECONDS = 30.0
 """Within which a request must have arrived."""
+_READ_ON = 16
+"""How many times too long a body may be and still be read to its end: a client that is
+busy sending does not see why it is refused."""
 
 Log = Callable[[Exception], None]
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -224,16 +227,14 @@ async def _body(request: Request) -> bytes:
         # What is still on its way would be taken for the next request.
         headers={"connection": "close"},
     )
-    length = request.headers.get("content-length", "")
-    if length.isdecimal() and int(length[:20]) > MAX_BODY:
-        raise too_long
     parts, size = [], 0
     try:
         async with asyncio.timeout(BODY_SECONDS):
             async for part in request.stream():
-                parts.append(part)
                 size += len(part)
-                if size > MAX_BODY:
+                if size <= MAX_BODY:
+                    parts.append(part)
+                elif size > _READ_ON * MAX_BODY:
                     raise too_long
     except TimeoutError:
         raise ApiError(
@@ -241,6 +242,8 @@ async def _body(request: Request) -> bytes:
             f"The body did not arrive within {BODY_SECONDS:g} s.",
             headers={"connection": "close"},
         ) from None
+    if size > MAX_BODY:
+        raise too_long
     return b"".join(parts)
 
 

@@ -34,7 +34,7 @@ from agentgym.serving.tools import NO_TOOLS, Tools, ToolShelf
 MAX_BODY = 1 << 20
 """Bytes of a request."""
 MAX_STOPS = 16
-CHARACTERS_PER_TOKEN = 4
+CHARACTERS_PER_TOKEN = 8
 """A conversation may have that many for each token of the context, on average."""
 
 CountTokens = Callable[[str], int]
