@@ -425,6 +425,14 @@ def test_where_a_call_must_be_made_one_is_made() -> None:
     assert np.isfinite(stats.loss) and np.isfinite(stats.gradient_norm)
 
 
+def test_long_texts_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_COUNTED_CHARACTERS", 1_000)
+    policy = PlannerPolicy()
+    for i in range(50):
+        assert policy.count_tokens(f"{i} " * 100) == 100
+        assert sum(map(len, policy._tokens)) < 1_500
+
+
 def test_a_known_state_survives_a_full_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_STATES", 4)
     policy = PlannerPolicy()

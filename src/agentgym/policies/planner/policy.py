@@ -64,7 +64,8 @@ _MAX_TOOLSETS = 1024
 _TOOLSET_BYTES = 128 << 20
 """What the compiled tool sets may take, about."""
 _MAX_COUNTED = 20_000
-"""Texts of which the number of tokens is remembered."""
+_COUNTED_CHARACTERS = 8 << 20
+"""Texts of which the number of tokens is remembered, and their length in all."""
 
 
 class PlannerPolicy(Policy):
@@ -97,6 +98,8 @@ class PlannerPolicy(Policy):
         """Whether names never seen get rows of their own, or share one of zeros."""
         self._states: dict[str, State] = {}
         self._tokens: dict[str, int] = {}
+        self._counted = 0
+        """Characters of the texts whose tokens are remembered."""
 
     # Deciding --------------------------------------------------------------------
 
@@ -238,9 +241,12 @@ class PlannerPolicy(Policy):
         """Tokens of the encoder's tokenizer; remembered for texts seen lately."""
         known = self._tokens.get(text)
         if known is None:
-            if len(self._tokens) > _MAX_COUNTED:
+            full = self._counted > _COUNTED_CHARACTERS
+            if full or len(self._tokens) > _MAX_COUNTED:
                 self._tokens.clear()
+                self._counted = 0
             known = self._tokens[text] = self.encoder.count_tokens(text)
+            self._counted += len(text)
         return known
 
     def _message_tokens(self, message: Mapping[str, Any]) -> int:
