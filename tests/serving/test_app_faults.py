@@ -111,6 +111,27 @@ def test_requests_that_wait_are_answered_together(serve: Any) -> None:
     assert max(echo.batches) >= 5 and sum(echo.batches) == 20
 
 
+def test_equal_questions_are_decided_once(serve: Any) -> None:
+    echo = Echo()
+    with (
+        serve(TrainedAgent(echo, [], {}), key=None) as served,
+        served.client() as client,
+        concurrent.futures.ThreadPoolExecutor(12) as pool,
+    ):
+        echo.go.clear()
+        first = pool.submit(_ask, client, "first")
+        time.sleep(0.2)
+        texts = ["one two", "three"] * 5
+        futures = [pool.submit(_ask, client, t, max_tokens=1) for t in texts]
+        time.sleep(0.5)
+        echo.go.set()
+        answers = [first.result(), *(f.result() for f in futures)]
+    said = [answer.choices[0].message.content for answer in answers]
+    assert said == ["first", *["one", "three"] * 5]
+    assert len({answer.id for answer in answers}) == 11
+    assert echo.batches == [1, 2]
+
+
 def test_a_request_that_fails_spoils_no_other(serve: Any) -> None:
     echo = Echo()
     with (

@@ -119,11 +119,16 @@ class _Server:
                 results.append(None)
             except ApiError as error:
                 results.append(error)
-        fit = [i for i, result in enumerate(results) if result is None]
-        decisions = policy.decide([requests[i].to_decision() for i in fit])
-        for i, decision in zip(fit, decisions, strict=True):
+        fit = {i: requests[i].question for i, r in enumerate(results) if r is None}
+        # Equal questions have equal answers: one decision will do.
+        first = {question: i for i, question in reversed(fit.items())}
+        decisions = policy.decide([requests[i].to_decision() for i in first.values()])
+        answers = dict(zip(first, decisions, strict=True))
+        for i, question in fit.items():
             try:
-                results[i] = complete(requests[i], decision, policy.count_tokens)
+                results[i] = complete(
+                    requests[i], answers[question], policy.count_tokens
+                )
             except ApiError as error:
                 results[i] = error
         return [result for result in results if result is not None]

@@ -84,6 +84,12 @@ class ChatRequest:
     stop: tuple[str, ...] = ()
     max_tokens: int | None = None
 
+    @property
+    def question(self) -> tuple[Any, ...]:
+        """Equal for requests in hand to which a policy gives the same answer."""
+        allowed = tuple(tool.name for tool in self.allowed)
+        return json.dumps(self.messages), id(self.tools), allowed, self.must_call
+
     def to_decision(self) -> DecisionRequest:
         """The request as a policy gets it."""
         return DecisionRequest(self.messages, self.allowed, must_call=self.must_call)
