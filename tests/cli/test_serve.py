@@ -108,3 +108,21 @@ def test_without_the_extra_it_is_named(
     done = cli("serve", "tiny")
     assert done.code == 1
     assert "pip install 'agentgym[api]'" in done.error
+
+
+def test_a_folder_is_served_under_its_name(
+    cli: Any, trained_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = []
+    monkeypatch.setattr(
+        "agentgym.serving.server.run", lambda app, listener, started: started()
+    )
+    monkeypatch.setattr(
+        "agentgym.serving.app.create_app",
+        lambda agent, name, **options: served.append((name, options["api_key"])),
+    )
+    folder = trained_home / "models" / "tiny_v1.0"
+    for model in (str(folder), f"{folder}/"):
+        done = cli("serve", model, "--port", "0", "--api-key", " key ")
+        assert done.code == 0 and "(model 'tiny_v1.0', with a key)" in done.err
+    assert served == [("tiny_v1.0", "key")] * 2

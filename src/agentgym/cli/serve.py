@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -67,12 +68,15 @@ def serve(
     from agentgym.cli.evaluate import load_agent
     from agentgym.policies.base import DecisionRequest
 
-    if api_key is not None and not (api_key.isascii() and api_key.strip()):
-        raise UsageError("The key must be plain text, and not empty.")
+    if api_key is not None:
+        api_key = api_key.strip()
+        if not (api_key.isascii() and api_key):
+            raise UsageError("The key must be plain ASCII, and not empty.")
     # First, as it takes no time: a model may take some to load.
     with server.bind(host, port, guarded=api_key is not None) as listener:
         name, agent = load_agent(model)
-        name = name.rstrip("/").rpartition("/")[2] or name
+        if Path(name).name != name:
+            name = Path(name).resolve().name
         # The first decision makes everything ready that the others need.
         opening = agent.opening("Hello")
         agent.policy.decide([DecisionRequest(opening, agent.tools)])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import re
 import time
 from collections.abc import (
     AsyncIterator,
@@ -79,7 +80,7 @@ class _Server:
     ) -> None:
         self._agent = agent
         self._name = name
-        self._names = {name, name.rpartition("_v")[0] or name}
+        self._names = {name, re.sub(r"_v\d+\.\d+$", "", name)}
         self._key = None if api_key is None else api_key.encode()
         self._log = log
         self._created = int(time.time())
