@@ -10,14 +10,12 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from agentgym.core.tools import ToolCall
 from agentgym.policies.base import Decision
+from agentgym.serving.answers import complete, encode, events
 from agentgym.serving.errors import ApiError
 from agentgym.serving.protocol import (
     MAX_STOPS,
     ChatRequest,
     check_length,
-    complete,
-    encode,
-    events,
     parse_chat,
     parse_json,
 )

@@ -29,17 +29,13 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from agentgym.core.trained_agent import TrainedAgent
+from agentgym.serving.answers import Completion, complete, encode, events, model_dict
 from agentgym.serving.batching import Batcher, Overloaded
 from agentgym.serving.errors import ApiError
 from agentgym.serving.protocol import (
     MAX_BODY,
     ChatRequest,
-    Completion,
     check_length,
-    complete,
-    encode,
-    events,
-    model_dict,
     parse_chat,
     parse_json,
 )
