@@ -50,5 +50,5 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing AgentGym and what its tests need into $(VENV)"
-	@$(INSTALL) -e '.[dev]'
+	@$(INSTALL) -e '.[api,dev]'
 	@touch $@ $(VENV)/.installed

@@ -12,7 +12,9 @@ import numpy as np
 
 from agentgym.policies.planner.facts import ToolFact, ValueFact, prior
 from agentgym.policies.planner.features import (
+    ASK,
     BLOCKS,
+    FINISH,
     POINTER_FEATURES,
     State,
 )
@@ -25,9 +27,9 @@ from agentgym.policies.planner.heads import (
 )
 
 FactorKey = str | tuple[int, int]
-"""Names a factor: `OPTION`, `ABOUT`, or (tool, parameter) by their positions."""
-OPTION, ABOUT = "option", "about"
-"""What to do; what to ask for."""
+"""Names a factor: one of the following, or (tool, parameter) by their positions."""
+OPTION, CALL, ABOUT = "option", "call", "about"
+"""What to do; which tool to call, where one must be; what to ask for."""
 
 _CURIOSITY = 0.5
 """How much exploration prefers what is likely: 0 not at all, 1 as the policy itself."""
@@ -124,11 +126,14 @@ class Heads:
     def _make_case(self, state: State, key: FactorKey) -> tuple[str, Case | Pointing]:
         tools = state.toolset
         said, past = state.clauses, state.history
-        if key == OPTION:
+        if key in (OPTION, CALL):
+            open_ = state.open
+            if key == CALL:
+                open_ = open_ & (np.arange(len(open_)) > max(FINISH, ASK))
             # Once something has been done, whether to finish depends on that, not on
             # any single clause: one that is settled must not hide one that is not.
             settled = 1 if state.last is not None else 0
-            case = Case(tools.options, said, past, state.facts, state.open, settled)
+            case = Case(tools.options, said, past, state.facts, open_, settled)
             return "tool", case
         if key == ABOUT:
             assert tools.ask_options is not None

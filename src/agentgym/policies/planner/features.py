@@ -149,6 +149,15 @@ class ToolSet:
                 [encode([text]) for text in asked], np.array(slots, np.int64)
             )
 
+    @property
+    def size(self) -> int:
+        """Bytes that the encoded texts take."""
+        parameters = [p for compiled in self.parameters for p in compiled]
+        listed = [self.options, self.ask_options, *(p.options for p in parameters)]
+        return sum(p.query.nbytes for p in parameters) + sum(
+            o.sentences.nbytes + o.embeddings.nbytes for o in listed if o is not None
+        )
+
 
 def _schemas(tool: Tool) -> dict[str, Mapping[str, Any]]:
     """Schemas of all parameters, those included that are only said to be required."""

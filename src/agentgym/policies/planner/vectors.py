@@ -73,8 +73,13 @@ def _inside(encoded: EncodedText, start: int, end: int) -> npt.NDArray[np.bool_]
 def hashed(names: Iterable[str], buckets: int) -> Indices:
     """Distinct buckets of the names, sorted."""
     return np.array(
-        sorted({zlib.crc32(name.encode()) % buckets for name in names}), np.int64
+        sorted({zlib.crc32(_bytes(name)) % buckets for name in names}), np.int64
     )
+
+
+def _bytes(name: str) -> bytes:
+    # JSON in a tool's result can smuggle in surrogates that stand alone.
+    return name.encode("utf-8", "replace")
 
 
 def neighbours(text: str, start: int, end: int) -> list[str]:
