@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -50,6 +51,21 @@ class Served:
         self._server.should_exit = True
         self._thread.join()
         self._listener.close()
+
+    def post(self, body: bytes, **headers: str) -> tuple[int, Any]:
+        """Sends a body as it is; returns the status and what came back."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            connection.request(
+                "POST",
+                "/v1/chat/completions",
+                body,
+                {"authorization": f"Bearer {KEY}", **headers},
+            )
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
 
     def client(self, key: str = KEY, **options: Any) -> OpenAI:
         return OpenAI(

@@ -29,21 +29,6 @@ def _ask(client: OpenAI, text: Any = "Please open gate B17", **options: Any) -> 
     )
 
 
-def _post(served: Served, body: bytes, **headers: str) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
-    try:
-        connection.request(
-            "POST",
-            "/v1/chat/completions",
-            body,
-            {"authorization": f"Bearer {KEY}", **headers},
-        )
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-    finally:
-        connection.close()
-
-
 # What works ------------------------------------------------------------------------
 
 
@@ -125,7 +110,7 @@ def test_a_streamed_answer(client: OpenAI) -> None:
 
 def test_a_stream_is_made_of_events(gates: Served) -> None:
     payload = {"model": "gates", "messages": [_user("Thanks")], "stream": True}
-    status, body = _post(gates, json.dumps(payload).encode())
+    status, body = gates.post(json.dumps(payload).encode())
     assert status == 200
     events = body.decode().split("\n\n")
     assert events[-2:] == ["data: [DONE]", ""]
@@ -253,7 +238,7 @@ def test_a_wrong_key(gates: Served, key: str) -> None:
 def test_no_key(gates: Served) -> None:
     with gates.client("wrong") as client, pytest.raises(openai.AuthenticationError):
         client.models.list()
-    status, body = _post(gates, b"{}", authorization=f"Basic {KEY}")
+    status, body = gates.post(b"{}", authorization=f"Basic {KEY}")
     assert status == 401 and b"is missing" in body
 
 
@@ -316,7 +301,7 @@ def test_a_conversation_that_is_too_long_says_so(client: OpenAI, tools: Any) -> 
     ],
 )
 def test_malformed_bodies(gates: Served, body: bytes, status: int) -> None:
-    code, answer = _post(gates, body)
+    code, answer = gates.post(body)
     assert code == status, answer
     assert set(json.loads(answer)["error"]) == {"message", "type", "param", "code"}
 

@@ -38,21 +38,6 @@ def _ask(client: OpenAI, text: Any = "Please open gate B17", **options: Any) -> 
     )
 
 
-def _post(served: Served, body: bytes, **headers: str) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
-    try:
-        connection.request(
-            "POST",
-            "/v1/chat/completions",
-            body,
-            {"authorization": f"Bearer {KEY}", **headers},
-        )
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-    finally:
-        connection.close()
-
-
 class Echo:
     """A policy that says what was said; slowly, or not at all, if told to."""
 
@@ -310,7 +295,7 @@ def test_no_payload_brings_it_down(gates: Served, changes: Any) -> None:
             at[path[-1]] = value
         except (KeyError, IndexError, TypeError):
             continue  # An earlier change has taken this place away.
-    status, body = _post(gates, json.dumps(payload).encode())
+    status, body = gates.post(json.dumps(payload).encode())
     assert gates.errors == []
     assert b"Traceback" not in body
     if status == 200:
@@ -324,5 +309,5 @@ def test_no_payload_brings_it_down(gates: Served, changes: Any) -> None:
 @given(st.binary(max_size=200))
 @settings(max_examples=100, deadline=None)
 def test_no_bytes_bring_it_down(gates: Served, body: bytes) -> None:
-    status, answer = _post(gates, body)
+    status, answer = gates.post(body)
     assert status == 400 and json.loads(answer)["error"]["message"]

@@ -57,8 +57,8 @@ FORMAT = "agentgym-planner"
 FORMAT_VERSION = 2
 
 _LAYERS = 4
-"""Of the encoder's six: what is learned on the fourth carries over better to wordings
-never seen than on the last, and a third less is computed."""
+"""Of the encoder's six: a third less is computed, and what is learned carries over to
+wordings never seen no worse than on the last."""
 _EXPLORE_OPTION = 0.7
 """Share of exploration that goes to the option; the parameters get the rest."""
 _CACHE_BYTES = 192 << 20
