@@ -20,7 +20,8 @@ from agentgym.serving.protocol import ChatRequest, CountTokens
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 
-_DONE = b"data: [DONE]\n\n"
+DONE = b"data: [DONE]\n\n"
+"""The closing event of a stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,7 @@ def events(completion: Completion, *, include_usage: bool = False) -> Iterator[b
     """The server-sent events of a streamed answer, the closing one included."""
     for chunk in completion.chunks(include_usage=include_usage):
         yield b"data: %b\n\n" % encode(chunk)
-    yield _DONE
+    yield DONE
 
 
 def model_dict(name: str, created: int) -> dict[str, Any]:
