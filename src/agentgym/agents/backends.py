@@ -242,9 +242,12 @@ class Relay:
         self._choice: dict[str, Any] = {"index": 0, "finish_reason": None}
         self._ids: list[int] = []
         self._logprobs: list[Any] = []
+        self.tail: list[bytes] = []
+        """The events from the one on that says why the answer ended. An agent acts as
+        soon as it has that one, so the answer must be on record before."""
 
     async def events(self) -> AsyncGenerator[bytes, None]:
-        """The events as the agent gets them.
+        """The events as the agent gets them, all but the last: see `tail`.
 
         Raises:
             ApiError: The stream broke off.
@@ -257,11 +260,15 @@ class Relay:
                 text = line[5:].strip()
                 if text == "[DONE]":
                     done = True
-                    yield DONE
+                    self.tail.append(DONE)
                     continue
                 chunk = json.loads(text)
                 self._take(chunk)
-                yield b"data: %b\n\n" % encode(chunk)
+                event = b"data: %b\n\n" % encode(chunk)
+                if self._choice["finish_reason"] is None:
+                    yield event
+                else:
+                    self.tail.append(event)
         except httpx.TimeoutException:
             raise _broken("the stream stood still", 504) from None
         except httpx.HTTPError as error:
