@@ -317,6 +317,9 @@ class Gateway:
             except ApiError as error:
                 session.refused[error.code or "invalid"] += 1
                 raise
+            except Exception:
+                session.refused["internal_error"] += 1
+                raise
 
         return guarded(admitted, self._log)
 

@@ -103,6 +103,8 @@ def train(
     ] = None,
     failure_budget: Annotated[str | None, _option("failure_budget", "X")] = None,
     max_steps: Annotated[str | None, _option("max_steps", "N")] = None,
+    agent: Annotated[str | None, _option("agent", "MODULE:FUNCTION")] = None,
+    agent_command: Annotated[str | None, _option("agent_command", "COMMAND")] = None,
     components: Annotated[str | None, _option("components", "A,B")] = None,
     name: Annotated[str | None, _option("name", "NAME")] = None,
     home_folder: HomeOption = None,
@@ -139,6 +141,8 @@ def train(
             "target_reliability": target_reliability,
             "failure_budget": failure_budget,
             "max_steps": max_steps,
+            "agent": agent,
+            "agent_command": agent_command,
             "components": components.split(",") if components else None,
             "name": name,
         }.items()

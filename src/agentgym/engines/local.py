@@ -7,14 +7,20 @@ import datetime
 import os
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from agentgym.core.checkpoint import Checkpoint, CheckpointFolder
 from agentgym.core.config import TrainingConfig
 from agentgym.core.control import Control, deferred_interrupt
-from agentgym.core.errors import AgentGymError, ConfigError, ScenarioError, UsageError
+from agentgym.core.errors import (
+    AgentGymError,
+    ConfigError,
+    MissingExtraError,
+    ScenarioError,
+    UsageError,
+)
 from agentgym.core.events import (
     INTERRUPTED,
     BaselineMeasured,
@@ -249,10 +255,8 @@ class _Run:
     ) -> TrainingResult:
         """Trains, measures and publishes."""
         events = self._events(listeners)
-        rollout = Rollout(
-            self._scenario,
-            max_steps=self._config.max_steps,
-            tool_timeout=self._config.tool_timeout,
+        rollout = _rollout(
+            self._config, self._scenario, lambda text: events.emit(Warned(text))
         )
         try:
             with self._commands(control), deferred_interrupt(control):
@@ -368,6 +372,23 @@ class _Run:
             yield
         finally:
             control.source = own
+
+
+def _rollout(
+    config: TrainingConfig, scenario: Scenario, on_warning: Callable[[str], None]
+) -> Rollout:
+    """The built-in loop, or the agent that the settings name."""
+    if config.agent is None and config.agent_command is None:
+        return Rollout(
+            scenario, max_steps=config.max_steps, tool_timeout=config.tool_timeout
+        )
+    try:
+        from agentgym.agents.rollout import rollout_of
+    except ModuleNotFoundError as error:
+        if error.name not in ("httpx", "starlette", "uvicorn"):
+            raise
+        raise MissingExtraError("Training an agent of yours", "api") from None
+    return rollout_of(config, scenario, on_warning)
 
 
 def _one_line(error: Exception) -> str:
