@@ -142,10 +142,13 @@ def kill_with_children(process: subprocess.Popen[bytes], mark: str) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE)
     _signal_group(process.pid, signal.SIGKILL)
-    for pid in _started_with(mark):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
     process.wait()
+    end = time.monotonic() + _GRACE
+    while (left := _started_with(mark)) and time.monotonic() < end:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_TICK)
 
 
 def _signal_group(group: int, number: int) -> None:

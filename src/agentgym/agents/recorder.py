@@ -147,6 +147,8 @@ class Recorder:
                 continue
             steps = []
             for exchange in leaf.path:
+                if exchange.side:
+                    continue
                 again = exchange.number in seen
                 seen.add(exchange.number)
                 steps.append(
