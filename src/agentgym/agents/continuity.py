@@ -16,6 +16,7 @@ Names of messages, ids of calls and the form in which contents came do not count
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -84,10 +85,6 @@ class Context:
         """Keys of all but the opening system messages."""
         return frozenset(self.keys[self.system :])
 
-    def begins_with(self, keys: Sequence[str]) -> bool:
-        """Whether these messages are its first."""
-        return self.keys[: len(keys)] == tuple(keys)
-
     def same_agent(self, other: Context) -> bool:
         """Whether the system prompts are the same."""
         return self.keys[: self.system] == other.keys[: other.system]
@@ -102,61 +99,68 @@ class Context:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Earlier:
-    """An earlier request with its answer.
-
-    Attributes:
-        reply: Key of the answer.
-        quotable: Texts of the answer, those within its calls included.
-        gone_on: Whether a later request continued it already.
-    """
-
+@dataclass(slots=True)
+class _Earlier:
     context: Context
     reply: str
     quotable: tuple[str, ...]
-    gone_on: bool
+    gone_on: bool = False
 
 
-def classify(
-    context: Context, earlier: Sequence[Earlier]
-) -> tuple[Continuity, int | None]:
-    """Compares a request with the earlier ones of its session.
+class History:
+    """The requests of one session so far, with their answers."""
 
-    Returns:
-        What it does, and which of the earlier ones it directly goes on from: the
-        latest whose context and answer both stand in it.
-    """
-    if not earlier:
-        return Continuity.FIRST, None
-    parent = max(
-        (
-            i
-            for i, before in enumerate(earlier)
-            if context.begins_with((*before.context.keys, before.reply))
-        ),
-        key=lambda i: (len(earlier[i].context.keys), i),
-        default=None,
-    )
-    # Asked again, or with another answer in the place of the one that was given.
-    again = any(
-        context.begins_with(before.context.keys)
-        and len(before.context.keys)
-        > (0 if parent is None else len(earlier[parent].context.keys))
-        and before.context.said
-        for before in earlier
-    )
-    if again:
-        return Continuity.BRANCHED, parent
-    if parent is not None:
-        gone_on = earlier[parent].gone_on
-        return (Continuity.BRANCHED if gone_on else Continuity.CONTINUED), parent
-    known = [b for b in earlier if b.context.same_agent(context)]
-    if any(_related(context, before) for before in known):
-        return Continuity.SUMMARISED, None
-    if not known and any(_related(context, before) for before in earlier):
-        return Continuity.SUB_AGENT, None
-    return Continuity.UNRELATED, None
+    def __init__(self) -> None:
+        self._earlier: list[_Earlier] = []
+        self._asked: dict[tuple[str, ...], int] = {}
+        """By context: the latest request that had it."""
+        self._answered: dict[tuple[str, ...], int] = {}
+        """By context and answer."""
+
+    def add(
+        self, context: Context, reply: Mapping[str, Any]
+    ) -> tuple[Continuity, int | None]:
+        """Compares a request with the earlier ones; it and its answer then join them.
+
+        Returns:
+            What it does, and which of the earlier ones it directly goes on from: the
+            latest whose context and answer both stand in it.
+        """
+        continuity, parent = self._classify(context)
+        if parent is not None:
+            self._earlier[parent].gone_on = True
+        key = message_key({**reply, "role": "assistant"})
+        self._asked[context.keys] = self._answered[(*context.keys, key)] = len(
+            self._earlier
+        )
+        # The texts are all of the conversation, and were needed only to classify.
+        kept = dataclasses.replace(context, texts=())
+        self._earlier.append(_Earlier(kept, key, quotable(reply)))
+        return continuity, parent
+
+    def _classify(self, context: Context) -> tuple[Continuity, int | None]:
+        if not self._earlier:
+            return Continuity.FIRST, None
+        keys = context.keys
+        for length in range(len(keys), context.system, -1):
+            parent = self._answered.get(keys[:length])
+            if parent is not None:
+                gone_on = self._earlier[parent].gone_on
+                return Continuity.BRANCHED if gone_on else Continuity.CONTINUED, parent
+            if keys[:length] in self._asked:
+                # Asked again, or with another answer in the place of the one given.
+                return Continuity.BRANCHED, self._parent(keys[: length - 1])
+        known = [e for e in self._earlier if e.context.same_agent(context)]
+        if any(_related(context, before) for before in known):
+            return Continuity.SUMMARISED, None
+        if not known and any(_related(context, before) for before in self._earlier):
+            return Continuity.SUB_AGENT, None
+        return Continuity.UNRELATED, None
+
+    def _parent(self, keys: tuple[str, ...]) -> int | None:
+        lengths = range(len(keys), 0, -1)
+        found = (self._answered.get(keys[:length]) for length in lengths)
+        return next((parent for parent in found if parent is not None), None)
 
 
 def message_key(message: Mapping[str, Any]) -> str:
@@ -189,7 +193,7 @@ def text_of(message: Mapping[str, Any]) -> str:
     )
 
 
-def _related(context: Context, before: Earlier) -> bool:
+def _related(context: Context, before: _Earlier) -> bool:
     shared = context.said & {*before.context.said, before.reply}
     return bool(shared) or context.quotes(before.quotable)
 

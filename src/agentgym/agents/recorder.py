@@ -12,14 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentgym.agents.continuity import (
-    Context,
-    Continuity,
-    Earlier,
-    classify,
-    message_key,
-    quotable,
-)
+from agentgym.agents.continuity import Context, Continuity, History
 from agentgym.core.task import Task
 from agentgym.core.trajectory import Step, Trajectory
 
@@ -45,8 +38,6 @@ class Exchange:
     side: bool = False
     children: int = 0
     used: bool = False
-    reply: str = ""
-    quotable: tuple[str, ...] = ()
 
     @property
     def path(self) -> list[Exchange]:
@@ -64,6 +55,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.exchanges: list[Exchange] = []
+        self._history = History()
 
     def add(self, context: Context, step: Step, *, side: bool = False) -> Exchange:
         """Records an answer.
@@ -73,23 +65,14 @@ class Recorder:
             step: The decision that answered it.
             side: Whether the agent says that it is no decision of its own.
         """
-        continuity, parent = classify(
-            context,
-            [
-                Earlier(e.context, e.reply, e.quotable, e.children > 0)
-                for e in self.exchanges
-            ],
-        )
+        continuity, parent = self._history.add(context, step.message)
         exchange = Exchange(
             len(self.exchanges),
-            # The texts were needed to classify, and are all of the conversation.
             dataclasses.replace(context, texts=()),
             step,
             continuity,
             None if parent is None else self.exchanges[parent],
             side,
-            reply=message_key({**step.message, "role": "assistant"}),
-            quotable=quotable(step.message),
         )
         if exchange.parent is not None:
             exchange.parent.children += 1
