@@ -109,7 +109,7 @@ server.run(app, listener, lambda: print(listener.getsockname()[1], flush=True))
 # Sessions are opened by whoever writes a line, which is answered with id and key.
 _GATEWAY = """
 import json, os, sys, threading
-from agentgym.agents.backends import UpstreamBackend
+from agentgym.agents.upstream import UpstreamBackend
 from agentgym.agents.gateway import Gateway
 
 def held():

@@ -385,7 +385,7 @@ def _rollout(
     try:
         from agentgym.agents.rollout import rollout_of
     except ModuleNotFoundError as error:
-        if error.name not in ("httpx", "starlette", "uvicorn"):
+        if error.name not in ("starlette", "uvicorn"):
             raise
         raise MissingExtraError("Training an agent of yours", "api") from None
     return rollout_of(config, scenario, on_warning)

@@ -15,9 +15,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from agentgym.agents.backends import UpstreamBackend
 from agentgym.agents.gateway import Gateway
 from agentgym.agents.sessions import Session
+from agentgym.agents.upstream import UpstreamBackend
 from agentgym.serving.server import Background
 
 CALL = {
