@@ -43,6 +43,8 @@ class Obedient(Policy):
         self.requests: list[DecisionRequest] = []
         self.batches: list[int] = []
         self.samplings: list[Sampling] = []
+        self.says: Callable[[DecisionRequest], str] | None = None
+        """What it says instead of repeating."""
         self.go = threading.Event()
         self.go.set()
 
@@ -79,6 +81,7 @@ class Obedient(Policy):
             )
             message = {"content": None, "tool_calls": [c.to_openai() for c in calls]}
             return Decision(message, "call", calls, completion_tokens=3, **common)
+        text = self.says(request) if self.says is not None else text
         said = {"content": text}
         size = self.count_tokens(text)
         return Decision(said, "finish", completion_tokens=size, **common)

@@ -89,10 +89,17 @@ class Recorder:
 
         Commit messages, memories, summaries, the choice of the next speaker: a single
         question without tools that shares no message with any other conversation of
-        the session, and whose answer had no effect and was not gone on with.
+        the session, and whose answer had no effect and was not gone on with. The first
+        of a session is one only if there is a conversation beside it.
         """
-        if exchange.side:
-            return True
+        if exchange.side or not self._stands_alone(exchange):
+            return exchange.side
+        return exchange.number > 0 or any(
+            not self._stands_alone(e) and e.continuity is not Continuity.SUMMARISED
+            for e in self.exchanges
+        )
+
+    def _stands_alone(self, exchange: Exchange) -> bool:
         if (
             exchange.used
             or exchange.children
@@ -101,10 +108,10 @@ class Recorder:
             or exchange.continuity is Continuity.SUMMARISED
         ):
             return False
-        others = [e for e in self.exchanges if e is not exchange]
-        if any(e.context.said & exchange.context.said for e in others):
-            return False
-        return any(e.context.tools or e.number < exchange.number for e in others)
+        said = exchange.context.said
+        return not any(
+            e.context.said & said for e in self.exchanges if e is not exchange
+        )
 
     @property
     def breaks(self) -> Counter[Continuity]:

@@ -255,7 +255,7 @@ class _Run:
     ) -> TrainingResult:
         """Trains, measures and publishes."""
         events = self._events(listeners)
-        rollout = _rollout(
+        rollout = make_rollout(
             self._config, self._scenario, lambda text: events.emit(Warned(text))
         )
         try:
@@ -374,7 +374,7 @@ class _Run:
             control.source = own
 
 
-def _rollout(
+def make_rollout(
     config: TrainingConfig, scenario: Scenario, on_warning: Callable[[str], None]
 ) -> Rollout:
     """The built-in loop, or the agent that the settings name."""
