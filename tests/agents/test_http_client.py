@@ -11,6 +11,7 @@ import pytest
 from agentgym.agents.http_client import HttpClient, HttpFailed, HttpTimeout
 
 OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = b"transfer-encoding: chunked\r\n\r\n"
 
 
 async def _serve(
@@ -73,8 +74,7 @@ async def _whole(client: HttpClient) -> bytes:
     "answer",
     [
         OK + b"Content-Length: 5\r\n\r\nhello",
-        OK
-        + b"transfer-encoding: chunked\r\n\r\n2\r\nhe\r\n3;x=y\r\nllo\r\n0\r\na: b\r\n\r\n",
+        OK + CHUNKED + b"2\r\nhe\r\n3;x=y\r\nllo\r\n0\r\na: b\r\n\r\n",
         OK + b"connection: close\r\n\r\nhello",
         OK + b"content-length: 5\r\nconnection: close\r\n\r\nhello",
         b"HTTP/1.1 103 Early\r\nlink: x\r\n\r\n"

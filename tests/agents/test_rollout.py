@@ -59,8 +59,8 @@ def test_an_agent_learns_as_the_built_in_loop_does(tmp_path: Path, agent: Any) -
     if "agent" in agent:
         gained = result.metrics.tool_reliability - result.baseline.tool_reliability
         assert gained > 0.3
-    broken = {"agent_crash", "agent_timeout", "no_decision"} & {*result.metrics.failures}
-    assert not broken and warned == []
+    assert not any("agent" in kind for kind in result.metrics.failures)
+    assert warned == []
     assert result.config["sources"][next(iter(agent))] == "user"
 
 

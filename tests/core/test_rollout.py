@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentgym.core.errors import ScenarioError
-from agentgym.core.rollout import FORK_EXPLORATION, _ROOTS, Rollout
+from agentgym.core.rollout import _ROOTS, FORK_EXPLORATION, Rollout
 from agentgym.core.task import Message, Split, Task
 from agentgym.core.tools import FailureKind, Tool, ToolCall, ToolResult
 from agentgym.core.trajectory import Group, Trajectory

@@ -20,8 +20,7 @@ from openai import OpenAI
 from agentgym import TrainedAgent
 from agentgym.policies.base import GREEDY, Decision, DecisionRequest, Sampling
 from agentgym.serving import http as module
-from agentgym.serving.batching import Overloaded
-from agentgym.serving.batching import Batcher
+from agentgym.serving.batching import Batcher, Overloaded
 
 KEY = "secret"
 Served = Any
