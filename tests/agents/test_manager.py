@@ -98,6 +98,14 @@ async def async_loop(task: AgentTask, base_url: str, api_key: str) -> str:
             messages.append(result)
 
 
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests, and other people, use the common one at the same time."""
+    folder = tmp_path / "temp"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+
+
 @pytest.fixture(scope="module")
 def tiny() -> Iterator[Any]:
     """The tiny scenario and its policy."""
@@ -420,7 +428,7 @@ def test_a_program_is_killed_with_its_children(
     )
     (broken,) = manager.deploy(tasks[:1])
     assert broken.failure is FailureKind.AGENT_TIMEOUT
-    (child,) = (int(path.name) for path in tmp_path.iterdir())
+    (child,) = (int(path.name) for path in tmp_path.iterdir() if path.is_file())
     assert not _alive(child)
 
 

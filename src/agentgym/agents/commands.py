@@ -29,6 +29,7 @@ QUIET = {
 """Keeps frameworks from telling others what agents do here."""
 MAX_OUTPUT = 64 << 20
 """Bytes that an agent may print."""
+_OUTPUT = ".agentgym-output"
 _SHOWN = 300
 """Characters of its output that a failure quotes."""
 _GRACE = 1.0
@@ -83,53 +84,82 @@ class CommandAgentManager(AgentManager):
 
     def work(self, place: Workplace) -> str | None:
         """See `AgentManager.work`."""
-        output_path = place.folder / ".agentgym-output"
-        with output_path.open("w+b") as output:
-            code = self._run(place, output)
-            if code is None:
-                raise AgentFailed(
-                    f"the agent did not end within {self.time_limit:g} s",
-                    FailureKind.AGENT_TIMEOUT,
-                )
-            if code != 0:
-                how = f"signal {-code}" if code < 0 else f"exit code {code}"
-                said = _tail(output)
-                raise AgentFailed(f"the agent ended with {how}: {said}".rstrip(": "))
+        run_command(
+            [part.replace("{prompt}", place.task.prompt) for part in self._command],
+            place,
+            place.folder,
+            self.time_limit,
+            self._environment,
+        )
         return None
 
-    def _run(self, place: Workplace, output: IO[bytes]) -> int | None:
-        """The exit code; None if there was no time for one."""
-        prompt = place.task.prompt
+
+def run_command(
+    command: Sequence[str],
+    place: Workplace,
+    folder: Path,
+    time_limit: float,
+    environment: Mapping[str, str] = {},
+) -> None:
+    """Runs an agent's command to its end, pointed at its endpoint.
+
+    Args:
+        command: Its arguments.
+        place: What the agent finds.
+        folder: Where it runs.
+        time_limit: Seconds that it may take.
+        environment: Further variables.
+
+    Raises:
+        AgentFailed: It did not end well. Nothing that it started is left.
+    """
+    with (place.folder / _OUTPUT).open("w+b") as output:
         process = subprocess.Popen(
-            [part.replace("{prompt}", prompt) for part in self._command],
-            cwd=place.folder,
-            env={**os.environ, **QUIET, **self._variables(place), **self._environment},
+            command,
+            cwd=folder,
+            env={**os.environ, **QUIET, **_variables(place), **environment},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        end = time.monotonic() + self.time_limit
         try:
-            while time.monotonic() < end and not place.stopping.is_set():
-                # In slices, to hear when everything must end.
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    return process.wait(min(1.0, max(_TICK, end - time.monotonic())))
-                if os.fstat(output.fileno()).st_size > MAX_OUTPUT:
-                    raise AgentFailed(f"the agent wrote more than {MAX_OUTPUT:,} bytes")
-            return None
+            code = _wait(process, place, output, time_limit)
         finally:
             # What it started may still be there when it has ended itself.
             kill_with_children(process, place.url)
+        if code != 0:
+            how = f"signal {-code}" if code < 0 else f"exit code {code}"
+            said = f"the agent ended with {how}: {_tail(output)}"
+            raise AgentFailed(said.rstrip(": "))
 
-    def _variables(self, place: Workplace) -> dict[str, str]:
-        return {
-            "OPENAI_BASE_URL": place.base_url,
-            "OPENAI_API_BASE": place.base_url,
-            "OPENAI_API_KEY": place.api_key,
-            "AGENTGYM_SESSION_URL": place.url,
-            "AGENTGYM_TASK_ID": place.task.id,
-        }
+
+def _wait(
+    process: subprocess.Popen[bytes],
+    place: Workplace,
+    output: IO[bytes],
+    time_limit: float,
+) -> int:
+    end = time.monotonic() + time_limit
+    while (left := end - time.monotonic()) > 0 and not place.stopping.is_set():
+        # In slices, to hear when everything must end.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(min(1.0, left))
+        if os.fstat(output.fileno()).st_size > MAX_OUTPUT:
+            raise AgentFailed(f"the agent wrote more than {MAX_OUTPUT:,} bytes")
+    raise AgentFailed(
+        f"the agent did not end within {time_limit:g} s", FailureKind.AGENT_TIMEOUT
+    )
+
+
+def _variables(place: Workplace) -> dict[str, str]:
+    return {
+        "OPENAI_BASE_URL": place.base_url,
+        "OPENAI_API_BASE": place.base_url,
+        "OPENAI_API_KEY": place.api_key,
+        "AGENTGYM_SESSION_URL": place.url,
+        "AGENTGYM_TASK_ID": place.task.id,
+    }
 
 
 def kill_with_children(process: subprocess.Popen[bytes], mark: str) -> None:

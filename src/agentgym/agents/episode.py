@@ -197,6 +197,8 @@ class AgentTask:
         id: Of the task.
         messages: The conversation with which it opens.
         tools: Definitions of the tools that it may call, as OpenAI has them.
+        world: What the task says of the world it happens in, where no scenario makes
+            one of it.
     """
 
     def __init__(self, task: Task, episode: Episode | None = None) -> None:
@@ -205,6 +207,7 @@ class AgentTask:
         self.tools: list[dict[str, Any]] = (
             [tool.to_openai() for tool in episode.tools] if episode else []
         )
+        self.world: Any = None if episode else task.world
         self._episode = episode
 
     @classmethod
