@@ -37,7 +37,7 @@ WAYS: dict[str, dict[str, Any]] = {
 def main() -> None:
     """Trains each way, then measures episodes."""
     made = parser(__doc__)
-    made.add_argument("--episodes", type=int, default=4_000, help="of each training")
+    made.add_argument("--episodes", type=int, default=8_000, help="of each training")
     made.add_argument("--seed", type=int, default=0)
     options = made.parse_args()
     episodes = 400 if options.quick else options.episodes

@@ -41,6 +41,7 @@ class Upstream:
             routes=[
                 Route("/v1/chat/completions", self.chat, methods=["POST"]),
                 Route("/v1/completions", self.text, methods=["POST"]),
+                Route("/v1/embeddings", self.embed, methods=["POST"]),
             ]
         )
 
@@ -112,6 +113,15 @@ class Upstream:
         finally:
             self.open_streams -= 1
 
+    async def embed(self, request: Request) -> Response:
+        body = json.loads(await request.body())
+        self.asked.append(body)
+        vector = {"object": "embedding", "index": 0, "embedding": [0.5, 1.0]}
+        usage = {"prompt_tokens": 1, "total_tokens": 1}
+        return JSONResponse(
+            {"object": "list", "data": [vector], "model": "e", "usage": usage}
+        )
+
     async def text(self, request: Request) -> Response:
         body = json.loads(await request.body())
         self.asked.append(body)
@@ -164,7 +174,11 @@ def upstream() -> Upstream:
 def gateway(upstream: Upstream, errors: list[Exception]) -> Iterator[Gateway]:
     server = Background(upstream.app())
     backend = UpstreamBackend(
-        f"http://127.0.0.1:{server.port}/v1", model="served", api_key="up", timeout=0.5
+        f"http://127.0.0.1:{server.port}/v1",
+        model="served",
+        api_key="up",
+        embedding_model="small",
+        timeout=0.5,
     )
     with Gateway(backend, log=errors.append) as made:
         yield made
@@ -266,6 +280,13 @@ def test_plain_completions(
     assert step.sampled.completion == (5, 6) and step.sampled.prompt == (1, 2, 3)
     assert upstream.asked[0]["prompt"] == "Once upon"
     assert upstream.asked[0]["logprobs"] == 1
+
+
+def test_embeddings(client: OpenAI, session: Session, upstream: Upstream) -> None:
+    answer = client.embeddings.create(model="m", input="x", encoding_format="float")
+    assert answer.data[0].embedding == [0.5, 1.0]
+    assert upstream.asked[0]["model"] == "small"
+    assert session.recorder.exchanges == []
 
 
 def test_responses(client: OpenAI, session: Session) -> None:

@@ -85,6 +85,19 @@ class Backend(ABC):
             ApiError: There is none, and why.
         """
 
+    async def embed(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The embeddings of a request for some.
+
+        Raises:
+            ApiError: There are none.
+        """
+        raise ApiError(
+            501,
+            "There are no embeddings here: point the agent's memory at a server that"
+            " has them, or switch it off.",
+            code="not_implemented",
+        )
+
     async def stream(self, question: Question) -> Relay | None:
         """The answer piece by piece; None if it is only to be had as a whole.
 

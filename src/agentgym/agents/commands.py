@@ -66,20 +66,10 @@ class CommandAgentManager(AgentManager):
         Raises:
             UsageError: There is no such command.
         """
-        try:
-            arguments = shlex.split(command) if isinstance(command, str) else command
-        except ValueError as error:
-            raise UsageError(f"The agent's command makes no sense: {error}.") from None
-        program = shutil.which(arguments[0]) if arguments else None
-        if program is None:
-            what = arguments[0] if arguments else ""
-            raise UsageError(f"There is no command '{what}' to run as the agent.")
+        arguments = parse_command(command)
         options.setdefault("kind", Path(arguments[0]).name)
         super().__init__(gateway, **options)
-        self._command = [
-            os.path.abspath(program),
-            *(os.path.abspath(a) if os.path.exists(a) else a for a in arguments[1:]),
-        ]
+        self._command = arguments
         self._environment = dict(environment)
 
     def work(self, place: Workplace) -> str | None:
@@ -92,6 +82,26 @@ class CommandAgentManager(AgentManager):
             self._environment,
         )
         return None
+
+
+def parse_command(command: str | Sequence[str]) -> list[str]:
+    """The arguments of a command, such that it can be run in another folder.
+
+    Raises:
+        UsageError: There is no such command.
+    """
+    try:
+        arguments = shlex.split(command) if isinstance(command, str) else command
+    except ValueError as error:
+        raise UsageError(f"The agent's command makes no sense: {error}.") from None
+    program = shutil.which(arguments[0]) if arguments else None
+    if program is None:
+        what = arguments[0] if arguments else ""
+        raise UsageError(f"There is no command '{what}' to run as the agent.")
+    return [
+        os.path.abspath(program),
+        *(os.path.abspath(a) if os.path.exists(a) else a for a in arguments[1:]),
+    ]
 
 
 def run_command(

@@ -4,7 +4,7 @@
     POST /s/SESSION/v1/completions
     POST /s/SESSION/v1/responses           with or without previous_response_id
     GET  /s/SESSION/v1/models, /v1/models/NAME
-    POST /s/SESSION/v1/embeddings          501
+    POST /s/SESSION/v1/embeddings          501, unless the backend has some
 
     GET  /s/SESSION/task                   what to do: id, messages, tools
     POST /s/SESSION/tools/NAME             runs a tool of the task's world
@@ -249,12 +249,8 @@ class Gateway:
         return json_response(200, encode(model_dict(name, self._created)))
 
     async def _embeddings(self, request: Request) -> Response:
-        raise ApiError(
-            501,
-            "There are no embeddings here: point the agent's memory at a server that"
-            " has them, or switch it off.",
-            code="not_implemented",
-        )
+        body = await self.backend.embed(parse_json(await read_body(request)))
+        return json_response(200, encode(body))
 
     # Endpoints of the world ----------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from agentgym.agents.backends import PolicyBackend
 from agentgym.agents.callables import CallableAgentManager, load_agent
-from agentgym.agents.commands import CommandAgentManager
+from agentgym.agents.commands import CommandAgentManager, parse_command
 from agentgym.agents.episode import Worlds
 from agentgym.agents.gateway import Gateway
 from agentgym.agents.manager import AgentManager, Assignment, MixedAgentManager
@@ -86,6 +86,18 @@ class AgentRollout(Rollout):
                 self._on_warning(f"The gateway failed on a request ({text}).")
         self._problems.clear()
         return [trajectory for (trajectory,) in played]
+
+
+def check_agent(config: TrainingConfig) -> None:
+    """Finds out what is wrong with the agent of a training before it starts.
+
+    Raises:
+        UsageError: There is no such agent.
+    """
+    if config.agent_command is not None:
+        parse_command(config.agent_command)
+    if config.agent is not None:
+        load_agent(config.agent)
 
 
 def rollout_of(

@@ -35,6 +35,7 @@ class UpstreamBackend(Backend):
         api_key: What it wants to see.
         token_ids: Ask for token ids and log-probabilities, and record them. vLLM gives
             them; servers that refuse unknown fields do not.
+        embedding_model: What embeddings are asked of, if the server has any.
         timeout: Seconds without a sign of life until it is given up.
     """
 
@@ -45,6 +46,7 @@ class UpstreamBackend(Backend):
         model: str | None = None,
         api_key: str | None = None,
         token_ids: bool = True,
+        embedding_model: str | None = None,
         timeout: float = 120.0,
     ) -> None:
         try:
@@ -57,6 +59,7 @@ class UpstreamBackend(Backend):
             raise UsageError(f"{error}; write http://host:port/v1.") from None
         self._model = model
         self._token_ids = token_ids
+        self._embedding_model = embedding_model
 
     async def stop(self) -> None:
         """Closes the connections."""
@@ -65,14 +68,18 @@ class UpstreamBackend(Backend):
     async def answer(self, question: Question) -> Answer:
         """See `Backend.answer`."""
         response = await self._send(question, stream=False)
+        body = await _whole(response)
         try:
-            return _read(json.loads(await response.read()), question)
-        except HttpFailed as error:
-            raise _broken(error) from None
+            return _read(body, question)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise _broken(f"no completion ({type(error).__name__})") from None
-        finally:
-            response.close()
+
+    async def embed(self, body: dict[str, Any]) -> dict[str, Any]:
+        """See `Backend.embed`."""
+        if self._embedding_model is None:
+            return await super().embed(body)
+        body = {**body, "model": self._embedding_model}
+        return await _whole(await self._post("/embeddings", body))
 
     async def stream(self, question: Question) -> Relay | None:
         """See `Backend.stream`."""
@@ -90,7 +97,9 @@ class UpstreamBackend(Backend):
         if self._token_ids:
             body["return_token_ids"] = True
             body["logprobs"] = body.get("logprobs") or (True if chat else 1)
-        path = "/chat/completions" if chat else "/completions"
+        return await self._post("/chat/completions" if chat else "/completions", body)
+
+    async def _post(self, path: str, body: dict[str, Any]) -> HttpResponse:
         try:
             response = await self._client.post(path, encode(body))
             if response.status < 400:
@@ -197,6 +206,20 @@ class _UnreadCall(ToolCall):
     def to_openai(self) -> dict[str, Any]:
         function = {"name": self.name, "arguments": self.raw}
         return {"id": self.id, "type": "function", "function": function}
+
+
+async def _whole(response: HttpResponse) -> dict[str, Any]:
+    try:
+        body = json.loads(await response.read())
+    except HttpFailed as error:
+        raise _broken(error) from None
+    except ValueError:
+        raise _broken("no JSON") from None
+    finally:
+        response.close()
+    if not isinstance(body, dict):
+        raise _broken("no JSON object")
+    return body
 
 
 def _read(body: dict[str, Any], question: Question) -> Answered:

@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from agentgym.core.checkpoint import Checkpoint, CheckpointFolder
@@ -127,6 +128,8 @@ def resolve(config: TrainingConfig) -> tuple[Scenario, TrainingConfig]:
         scenario.options,
     )
     trainable_components(resolved, scenario)
+    if _has_agent(resolved):
+        _agents().check_agent(resolved)
     if split_reference(resolved.name or "")[1] is not None:
         raise ConfigError(
             f"name: should leave the version out, got '{resolved.name}'; versions are "
@@ -378,17 +381,26 @@ def make_rollout(
     config: TrainingConfig, scenario: Scenario, on_warning: Callable[[str], None]
 ) -> Rollout:
     """The built-in loop, or the agent that the settings name."""
-    if config.agent is None and config.agent_command is None:
-        return Rollout(
-            scenario, max_steps=config.max_steps, tool_timeout=config.tool_timeout
-        )
+    if _has_agent(config):
+        rollout: Rollout = _agents().rollout_of(config, scenario, on_warning)
+        return rollout
+    return Rollout(
+        scenario, max_steps=config.max_steps, tool_timeout=config.tool_timeout
+    )
+
+
+def _has_agent(config: TrainingConfig) -> bool:
+    return config.agent is not None or config.agent_command is not None
+
+
+def _agents() -> ModuleType:
     try:
-        from agentgym.agents.rollout import rollout_of
+        from agentgym.agents import rollout
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "uvicorn"):
             raise
         raise MissingExtraError("Training an agent of yours", "api") from None
-    return rollout_of(config, scenario, on_warning)
+    return rollout
 
 
 def _one_line(error: Exception) -> str:
