@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from agentgym.agents.continuity import Continuity
 from agentgym.agents.episode import AgentTask, Episode, Worlds
@@ -182,6 +183,12 @@ class AgentManager(ABC):
         """
         assigned = [Assignment(task, seed=i) for i, task in enumerate(tasks)]
         return [t for played in self.play(assigned) for t in played]
+
+    def as_rollout_func(self) -> Callable[[list[Any], Any], dict[str, Any]]:
+        """These agents in the place of TRL's own generation; see `agents.trl`."""
+        from agentgym.agents.trl import rollout_func
+
+        return rollout_func(self)
 
     def play(
         self, assignments: Sequence[Assignment], worlds: Worlds | None = None

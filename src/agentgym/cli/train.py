@@ -105,6 +105,8 @@ def train(
     max_steps: Annotated[str | None, _option("max_steps", "N")] = None,
     agent: Annotated[str | None, _option("agent", "MODULE:FUNCTION")] = None,
     agent_command: Annotated[str | None, _option("agent_command", "COMMAND")] = None,
+    agent_concurrency: Annotated[str | None, _option("agent_concurrency", "N")] = None,
+    agent_timeout: Annotated[str | None, _option("agent_timeout", "SECONDS")] = None,
     components: Annotated[str | None, _option("components", "A,B")] = None,
     name: Annotated[str | None, _option("name", "NAME")] = None,
     home_folder: HomeOption = None,
@@ -143,6 +145,8 @@ def train(
             "max_steps": max_steps,
             "agent": agent,
             "agent_command": agent_command,
+            "agent_concurrency": agent_concurrency,
+            "agent_timeout": agent_timeout,
             "components": components.split(",") if components else None,
             "name": name,
         }.items()
