@@ -64,6 +64,20 @@ def test_an_agent_learns_as_the_built_in_loop_does(tmp_path: Path, agent: Any) -
     assert result.config["sources"][next(iter(agent))] == "user"
 
 
+def test_same_seed_same_weights_one_after_the_other(tmp_path: Path) -> None:
+    models = []
+    for home in ("one", "other"):
+        result = _train(
+            tmp_path / home,
+            episodes=32,
+            agent="tool_loop_agent:agent",
+            agent_concurrency=1,
+        )
+        folder = Path(result.trained_model_path)
+        models.append([(folder / f"{n}.npy").read_bytes() for n in ("tool", "code")])
+    assert models[0] == models[1]
+
+
 def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     from agentgym.core.control import Control
     from agentgym.core.events import IterationDone

@@ -61,7 +61,6 @@ class Assignment:
         sibling: An episode to repeat up to its first wrong step. The endpoint then
             gives the same answers, so that an agent that does the same with them gets
             to the same place.
-        forked: Whether a sibling counts as such.
     """
 
     task: Task
