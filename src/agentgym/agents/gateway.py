@@ -26,6 +26,7 @@ import contextlib
 import hashlib
 import time
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
 from starlette.applications import Starlette
@@ -71,6 +72,7 @@ from agentgym.serving.responses import (
 
 MODEL = "agentgym"
 """What the model is called; agents may call it what they like."""
+_TOOLS_AT_ONCE = 64
 _RETRY = "x-stainless-retry-count"
 _SIDE = "x-agentgym-side-call"
 
@@ -186,6 +188,10 @@ class Gateway:
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         self._loop = asyncio.get_running_loop()
+        # Tools run there: one that hangs must not keep others' from running.
+        self._loop.set_default_executor(
+            ThreadPoolExecutor(_TOOLS_AT_ONCE, thread_name_prefix="agentgym-tool")
+        )
         await self.backend.start()
         try:
             yield
