@@ -124,6 +124,21 @@ class TrainingConfig(BaseModel):
     tool_timeout: FiniteFloat = Field(
         10.0, gt=0, description="Seconds that a tool call may take."
     )
+    agent: str | None = Field(
+        None,
+        min_length=1,
+        description="Agent that plays, in the place of the built-in loop: "
+        "module:function.",
+    )
+    agent_command: str | None = Field(
+        None, min_length=1, description="The same as a command line."
+    )
+    agent_concurrency: int = Field(
+        8, gt=0, description="Agents that run at the same time."
+    )
+    agent_timeout: FiniteFloat = Field(
+        120.0, gt=0, description="Seconds that an agent may take for an episode."
+    )
     components: Annotated[list[str], Field(min_length=1)] | None = Field(
         None,
         description="Components that learn, for example tool_selection; unset: what "
@@ -206,6 +221,15 @@ class TrainingConfig(BaseModel):
                 f"gpu_provider '{self.gpu_provider}' is read by nobody: the engine "
                 f"'local' runs on this machine. Use gpu_provider auto or local."
             )
+        if self.agent is not None and self.agent_command is not None:
+            raise ConfigError("agent and agent_command exclude each other; set one.")
+        if self.agent is None and self.agent_command is None:
+            for name in ("agent_concurrency", "agent_timeout"):
+                if name in self.model_fields_set:
+                    raise ConfigError(
+                        f"Nothing reads {name} without an agent. Set agent or "
+                        "agent_command, or leave it out."
+                    )
         values: dict[str, Any] = {}
         sources: dict[str, Source] = {}
         layers: tuple[tuple[Source, Mapping[str, Any]], ...] = (

@@ -7,14 +7,21 @@ import datetime
 import os
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from agentgym.core.checkpoint import Checkpoint, CheckpointFolder
 from agentgym.core.config import TrainingConfig
 from agentgym.core.control import Control, deferred_interrupt
-from agentgym.core.errors import AgentGymError, ConfigError, ScenarioError, UsageError
+from agentgym.core.errors import (
+    AgentGymError,
+    ConfigError,
+    MissingExtraError,
+    ScenarioError,
+    UsageError,
+)
 from agentgym.core.events import (
     INTERRUPTED,
     BaselineMeasured,
@@ -121,6 +128,8 @@ def resolve(config: TrainingConfig) -> tuple[Scenario, TrainingConfig]:
         scenario.options,
     )
     trainable_components(resolved, scenario)
+    if _has_agent(resolved):
+        _agents().check_agent(resolved)
     if split_reference(resolved.name or "")[1] is not None:
         raise ConfigError(
             f"name: should leave the version out, got '{resolved.name}'; versions are "
@@ -249,10 +258,8 @@ class _Run:
     ) -> TrainingResult:
         """Trains, measures and publishes."""
         events = self._events(listeners)
-        rollout = Rollout(
-            self._scenario,
-            max_steps=self._config.max_steps,
-            tool_timeout=self._config.tool_timeout,
+        rollout = make_rollout(
+            self._config, self._scenario, lambda text: events.emit(Warned(text))
         )
         try:
             with self._commands(control), deferred_interrupt(control):
@@ -368,6 +375,32 @@ class _Run:
             yield
         finally:
             control.source = own
+
+
+def make_rollout(
+    config: TrainingConfig, scenario: Scenario, on_warning: Callable[[str], None]
+) -> Rollout:
+    """The built-in loop, or the agent that the settings name."""
+    if _has_agent(config):
+        rollout: Rollout = _agents().rollout_of(config, scenario, on_warning)
+        return rollout
+    return Rollout(
+        scenario, max_steps=config.max_steps, tool_timeout=config.tool_timeout
+    )
+
+
+def _has_agent(config: TrainingConfig) -> bool:
+    return config.agent is not None or config.agent_command is not None
+
+
+def _agents() -> ModuleType:
+    try:
+        from agentgym.agents import rollout
+    except ModuleNotFoundError as error:
+        if error.name not in ("starlette", "uvicorn"):
+            raise
+        raise MissingExtraError("Training an agent of yours", "api") from None
+    return rollout
 
 
 def _one_line(error: Exception) -> str:

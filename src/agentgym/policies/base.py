@@ -12,7 +12,7 @@ import numpy as np
 
 from agentgym.core.task import Message
 from agentgym.core.tools import Tool, ToolCall
-from agentgym.core.trajectory import Group
+from agentgym.core.trajectory import Group, SampledTokens
 
 COMPONENTS = (
     "tool_selection",
@@ -51,6 +51,7 @@ class Decision:
         kind: A tool call, a question to the user, or the closing answer.
         logprob: Log-probability with which the sampler drew it.
         confidence: Calibrated estimate that the decision is right, 0 to 1.
+        sampled: The answer's tokens, where the policy has any.
         trace: What `learn` needs; opaque to everybody else.
     """
 
@@ -62,6 +63,7 @@ class Decision:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     latency: float = 0.0
+    sampled: SampledTokens | None = None
     trace: Any = None
 
 
