@@ -9,13 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from agentgym.policies.planner.candidates import (
+from agentgym.policies.calls.candidates import (
     MAX_CANDIDATES,
     choices,
     find_candidates,
     is_choice,
 )
-from agentgym.policies.planner.conversation import Part, Reader
+from agentgym.policies.calls.conversation import Part, Reader
 
 TEXT = (
     "I am Ann Lee (ann@example.org), order AB-1234 of 2024-02-31 and 2024-03-05. "
