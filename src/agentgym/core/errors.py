@@ -13,6 +13,7 @@
     ├── AssetError                   weights could not be fetched or verified
     ├── StoreError                   the home folder or its database cannot be used
     ├── FailureBudgetExceeded        too many episodes failed outside the policy
+    ├── ContextExceeded              a conversation is longer than a model can read
     ├── TrainingDiverged             an update produced numbers that are not finite
     └── MissingExtraError            an optional dependency is not installed
 
@@ -106,6 +107,10 @@ class StoreError(AgentGymError):
 
 class FailureBudgetExceeded(AgentGymError):
     """Too many episodes failed for reasons outside the policy."""
+
+
+class ContextExceeded(AgentGymError):
+    """A conversation is longer than a model can read; nothing is cut off silently."""
 
 
 class TrainingDiverged(AgentGymError):

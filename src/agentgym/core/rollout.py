@@ -11,7 +11,7 @@ from agentgym.core.errors import AgentGymError, ScenarioError
 from agentgym.core.task import Task
 from agentgym.core.tools import FailureKind, ToolRunner
 from agentgym.core.trajectory import Group, Step, Trajectory
-from agentgym.policies.base import GREEDY, DecisionRequest, Policy, Sampling
+from agentgym.policies.base import GREEDY, Decider, DecisionRequest, Sampling
 from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.environment import Environment
 
@@ -44,7 +44,7 @@ class Rollout:
 
     def groups(
         self,
-        policy: Policy,
+        policy: Decider,
         tasks: Sequence[Task],
         group_size: int,
         sampling: Sampling,
@@ -95,7 +95,7 @@ class Rollout:
 
     def play(
         self,
-        policy: Policy,
+        policy: Decider,
         tasks: Sequence[Task],
         sampling: Sampling = GREEDY,
         seed: int = 0,
@@ -149,7 +149,7 @@ class Rollout:
 
     def _play(
         self,
-        policy: Policy,
+        policy: Decider,
         tasks: Sequence[Task],
         sampling: Sampling,
         seed: int,

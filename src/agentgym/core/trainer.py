@@ -24,7 +24,7 @@ from agentgym.core.checkpoint import Checkpoint, CheckpointFolder, Progress
 from agentgym.core.config import TrainingConfig
 from agentgym.core.control import ADJUSTABLE, Control, obey
 from agentgym.core.errors import ConfigError
-from agentgym.core.evaluation import evaluate
+from agentgym.core.evaluation import evaluate, evaluate_free_form
 from agentgym.core.events import (
     BaselineMeasured,
     CheckpointSaved,
@@ -329,6 +329,7 @@ def run_training(
         progress.iteration += 1
         progress.episodes += len(episodes)
         values = training_values(groups, signal, stats)
+        values |= policy.figures()
         values["learning_rate"] = rate
         values["episodes_per_second"] = len(episodes) / (time.perf_counter() - clock)
         events.emit(IterationDone(progress.iteration, progress.episodes, values))
@@ -337,7 +338,8 @@ def run_training(
     policy.load_state(best)
     policy.calibrate(evaluate(policy, rollout, validation).decisions)
     heldout = draw_tasks(scenario, "heldout", config.seed, config.heldout_tasks)
-    untrained = create_policy(config.policy, config.seed)
+    untrained = create_policy(config.policy, config.seed, config.model)
+    some = heldout[: config.free_form_tasks]
     before = evaluate(untrained, rollout, heldout)
     after = evaluate(policy, rollout, heldout)
     metrics = after.metrics(
@@ -346,8 +348,12 @@ def run_training(
         total_training_time=time.perf_counter() - began,
         convergence_episode=progress.convergence_episode,
         manual_hours=config.manual_hours,
+        free_form=evaluate_free_form(policy, rollout, some),
     )
-    baseline = before.metrics(manual_hours=config.manual_hours)
+    baseline = before.metrics(
+        manual_hours=config.manual_hours,
+        free_form=evaluate_free_form(untrained, rollout, some),
+    )
     # Without trajectories: what people read of held-out tasks they also tune on.
     where = progress.iteration, progress.episodes
     events.emit(EvaluationDone(*where, "heldout", metrics.to_dict()))

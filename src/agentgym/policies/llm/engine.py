@@ -6,8 +6,9 @@ pass. A token attends to its ancestors and to nothing else (a 4D mask says so), 
 position is its depth. So every token gets the very same numbers as it would in a plain
 sequence, and what is shared is computed once.
 
-The model is cut in two. The lower part is frozen, so what it says of a token is good for
-ever; the upper part learns. Both are the transformers model itself, with fewer layers.
+The model is cut in two. The lower part is frozen, so what it says of a token is good
+for ever; the upper part learns. Both are the transformers model itself, with fewer
+layers.
 
 `Segment`s keep keys, values and the hidden states at the cut, so that a conversation
 that goes on is not read again. See `PrefixCache`.
@@ -114,20 +115,22 @@ class Branch:
 class Layout:
     """Where everything in a forest stands: rows, depths and the mask.
 
-    Rows are the tokens to be read, in order: for each branch its segment (unless
-    another branch has brought it already, or it is past), then its nodes.
+    Rows are the tokens to be read, in order: first segments, then the nodes of each
+    branch. With `whole`, all segments but openings are read; otherwise each branch's
+    own one, unless it was read before.
     """
 
-    def __init__(self, branches: Sequence[Branch]) -> None:
+    def __init__(self, branches: Sequence[Branch], *, whole: bool = False) -> None:
         reading: dict[int, Segment] = {}
         past: dict[int, Segment] = {}
         for branch in branches:
-            *before, own = branch.segment.chain
-            if branch.read:
-                reading[id(own)] = own
-            else:
-                past[id(own)] = own
-            past |= {id(s): s for s in before}
+            chain = branch.segment.chain
+            for segment in chain:
+                new = branch.read and segment is chain[-1]
+                if segment.parent is not None if whole else new:
+                    reading[id(segment)] = segment
+                else:
+                    past[id(segment)] = segment
         # A segment that is read here may be the past of another that is read here.
         self.past = [s for key, s in past.items() if key not in reading]
         columns: dict[int, slice] = {}
@@ -277,13 +280,26 @@ class Engine:
             branch.hidden = middle[rows].clone()
         return self._rows(layout, top)
 
+    @torch.no_grad()
+    def read_lower(self, branches: Sequence[Branch]) -> None:
+        """Finds the hidden states at the cut of nodes behind segments read before."""
+        layout = Layout(branches)
+        hidden = self._embed(self._tensor(layout.tokens))
+        if self.cut:
+            mask, positions = self._mask(layout), self._tensor(layout.depths)
+            past = _Past(layout.past)
+            hidden = self._run(self._lower, hidden, mask, positions, past)
+        self.tokens_read += len(layout.tokens)
+        for branch, rows in zip(branches, layout.nodes, strict=True):
+            branch.hidden = hidden[rows].clone()
+
     def learn(self, branches: Sequence[Branch]) -> list[torch.Tensor]:
         """Reads a forest again from the cut upwards, with gradients.
 
         Openings (segments without a parent) are taken as they are: no gradient flows
         through their keys and values.
         """
-        layout = Layout(branches)
+        layout = Layout(branches, whole=True)
         known: list[Any] = [segment.hidden for segment, _ in layout.segments]
         known += [branch.hidden for branch in branches if len(branch.tokens)]
         mask, positions = self._mask(layout), self._tensor(layout.depths)

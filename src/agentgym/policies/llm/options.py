@@ -9,7 +9,6 @@ call, and no rule here knows a scenario.
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -127,11 +126,6 @@ class ToolSet:
         if not _PLAIN.issuperset(tool.parameters):
             calls = [c for c in calls if tool.check_arguments(c) is None]
         return calls
-
-
-def call_json(name: str, arguments: Mapping[str, Any], key: str = "arguments") -> str:
-    """A call as JSON, written as chat templates write it."""
-    return json.dumps({"name": name, key: arguments}, ensure_ascii=False)
 
 
 def _compile(tool: Tool, name: str, schema: Mapping[str, Any]) -> _Parameter:

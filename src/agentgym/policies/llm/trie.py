@@ -11,7 +11,7 @@ last parting is certain, and costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -70,7 +70,10 @@ class Trie:
         self.tokens = [token[n] for n in order]
         self.parents = [number[parent[n]] for n in order]
         edge: dict[tuple[int, int], int] = {}
-        rows, labels, nodes, kinds = [], [], [], []
+        rows: list[int] = []
+        labels: list[int] = []
+        nodes: list[int] = []
+        kinds: list[int] = []
         for place, n in enumerate(partings):
             for label in children[n]:
                 edge[n, label] = len(rows)
@@ -87,28 +90,18 @@ class Trie:
             for path in paths
         ]
 
-    def option_logprobs(self, edges: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Log-probability of each option from those of the edges."""
-        return np.array([edges[path].sum() for path in self.paths])
-
-    def parts(self, option: int, edges: npt.NDArray[np.float64]) -> tuple[float, float]:
-        """An option's log-probability in two parts: its group, and it in the group."""
-        path = self.paths[option]
-        tool = self.kinds[path] == TOOL
-        return float(edges[path[tool]].sum()), float(edges[path[~tool]].sum())
-
-    def visited(self, options: Sequence[int]) -> tuple[list[int], Ints]:
-        """Nodes and edges that matter if only these options were ever taken.
-
-        Returns:
-            The nodes to read, parents first; and the edges of every place that one
-            of the options passes.
-        """
-        places = {int(p) for o in options for p in self.nodes[self.paths[o]]}
-        edges = np.flatnonzero(np.isin(self.nodes, list(places)))
+    def to_read(self, places: Iterable[int]) -> list[int]:
+        """Nodes on the way to these places, parents first."""
+        wanted = np.isin(self.nodes, list(places))
         keep: set[int] = set()
-        for row in {int(r) for r in self.rows[edges]}:
+        for row in {int(r) for r in self.rows[wanted]}:
             while row >= 0 and row not in keep:
                 keep.add(row)
                 row = self.parents[row]
-        return sorted(keep), edges
+        return sorted(keep)
+
+    def places(self, options: Iterable[int] = (), kind: int | None = None) -> list[int]:
+        """Places that some of these options pass, or all of a kind without options."""
+        if kind is not None:
+            return sorted({int(p) for p in self.nodes[self.kinds == kind]})
+        return sorted({int(p) for o in options for p in self.nodes[self.paths[o]]})

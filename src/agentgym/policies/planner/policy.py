@@ -27,9 +27,9 @@ from agentgym.policies.base import (
     Sampling,
     UpdateStats,
 )
+from agentgym.policies.calibration import Calibration
 from agentgym.policies.calls.conversation import Called, Reader, content_text
 from agentgym.policies.calls.wording import asking_words, closing_words
-from agentgym.policies.planner.calibration import Calibration
 from agentgym.policies.planner.encoder import WIDTH, SentenceEncoder
 from agentgym.policies.planner.factors import (
     ABOUT,

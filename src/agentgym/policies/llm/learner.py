@@ -1,0 +1,366 @@
+"""The language model's update: a group-relative policy gradient on decision tokens.
+
+A decision is a path through the trie of a state's options (see `trie`). Its edges fall
+in two: those that choose the tool, and those that choose the arguments. Each is
+credited apart, with the advantage that it has among its siblings, and is trained only if its
+component is. For a part with the advantage A, of which the choice had the probability
+p_old when it was drawn, and now has p:
+
+    loss = - w A p / p_old                    (PPO's ratio, clipped)
+         - entropy bonus * H                  (at every place that a sample passes)
+         + format weight * (- log mass)       (on some of the sampled completions)
+
+- w is 1 for what went well. What went badly counts `_BLAME`, and less where only
+  exploration made it likely: a lucky find counts in full, a blunder that the policy
+  would not have made does not.
+- The bonus is `_LOST` times larger where all siblings went wrong alike.
+- *mass* is the share of the whole vocabulary's probability that falls on tokens which
+  continue some option. Under the constraint it is 1 by construction; without it the
+  model must have learned it. It needs no label, and makes the trained model good in a
+  runtime that knows no constraint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from agentgym.core.errors import TrainingDiverged
+from agentgym.core.trajectory import Group
+from agentgym.policies.base import UpdateStats
+from agentgym.policies.llm.engine import Branch, Engine
+from agentgym.policies.llm.lora import lora_layers
+from agentgym.policies.llm.state import State, Trace
+from agentgym.policies.llm.trie import TOOL, VALUE
+
+COMPONENTS = {TOOL: "tool_selection", VALUE: "parameter_selection"}
+"""The component of an agent that each kind of edge is part of."""
+
+PASSES = 1
+"""Times that an update goes over its samples."""
+_CLIP = 0.3
+"""How far later passes may move the ratio of probabilities from 1."""
+_BLAME = 0.5
+"""Weight of what went wrong, relative to what went right."""
+_NEGLIGIBLE = 0.01
+"""Weights that are not worth reading a branch for: blunders of exploration."""
+_LOST = 3.0
+"""Entropy bonus where all siblings went wrong alike, relative to elsewhere."""
+FORMAT_WEIGHT = 0.3
+"""Of the format loss, relative to the policy gradient."""
+FORMAT_SAMPLES = 8
+"""Completions of an update on which the format loss is taken."""
+_MAX_GRADIENT = 1.0
+_BETAS = (0.9, 0.95)
+_CHUNK = 640
+"""Tokens in one backward pass, which bounds memory; larger states stand alone."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Push:
+    """One part of a decision, and how strongly to make it likelier."""
+
+    edges: list[int]
+    weight: float
+    before: float
+    """Log-probability when it was drawn; NaN if that is what it is now."""
+
+
+@dataclass(slots=True, eq=False)
+class _Sampled:
+    """A state, and what is to be learned from what siblings drew there.
+
+    Attributes:
+        options: All that were drawn, for the format loss.
+        informed: Places of the trie at which some choice did better than others.
+        places: Those, and where the tool is chosen: what must be read again.
+    """
+
+    state: State
+    options: list[int] = field(default_factory=list)
+    pushes: list[_Push] = field(default_factory=list)
+    informed: set[int] = field(default_factory=set)
+    places: list[int] = field(default_factory=list)
+
+
+class Learner:
+    """Updates LoRA's matrices from judged groups. See the module's docstring."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._parameters = {
+            f"{name}.{part}": getattr(lora, part)
+            for name, lora in lora_layers(engine.model)
+            for part in ("down", "up")
+        }
+        self._first = {k: torch.zeros_like(p) for k, p in self._parameters.items()}
+        self._second = {k: torch.zeros_like(p) for k, p in self._parameters.items()}
+        self._steps = 0
+
+    def update(
+        self,
+        groups: Sequence[Group],
+        *,
+        learning_rate: float,
+        entropy: float,
+        trainable: frozenset[str],
+    ) -> UpdateStats:
+        """Takes all passes over the samples, each with one step of Adam."""
+        kinds = [kind for kind, name in COMPONENTS.items() if name in trainable]
+        sampled, steps = _collect(groups, kinds)
+        stats = UpdateStats(steps_learned=steps)
+        stats.gradient_norms = dict.fromkeys(COMPONENTS.values(), 0.0)
+        if not sampled:
+            return stats
+        # Adam takes full steps however small a gradient is, so that an update from few
+        # groups must be slowed down by hand.
+        told = sum(_has_signal(group) for group in groups)
+        rate = learning_rate * min(1.0, max(0.25, 2.0 * told / len(groups)))
+        for _ in range(PASSES):
+            stats.loss = stats.entropy = 0.0
+            for chunk in _chunks(sampled):
+                loss = self._loss(chunk, entropy, steps, stats)
+                if loss.requires_grad:
+                    loss.backward()
+            stats.loss += self._format(sampled)
+            self._step(rate, stats)
+        return stats
+
+    # The loss --------------------------------------------------------------------
+
+    def _loss(
+        self,
+        chunk: Sequence[_Sampled],
+        entropy: float,
+        steps: int,
+        stats: UpdateStats,
+    ) -> torch.Tensor:
+        branches, nodes = [], []
+        for sampled in chunk:
+            branch, numbers = sampled.state.branch(sampled.places, read=True)
+            branches.append(branch)
+            nodes.append(numbers)
+        self._know_hidden(chunk, branches, nodes)
+        rows = self._engine.learn(branches)
+        loss = torch.zeros((), device=self._engine.device)
+        for sampled, numbers, hidden in zip(chunk, nodes, rows, strict=True):
+            edges = self._edges(sampled, numbers, hidden)
+            loss = loss - self._gain(sampled, edges, entropy, stats)
+        loss = loss / steps
+        stats.loss += float(loss.detach())
+        return loss
+
+    def _know_hidden(
+        self,
+        chunk: Sequence[_Sampled],
+        branches: Sequence[Branch],
+        nodes: Sequence[list[int]],
+    ) -> None:
+        """Fills in the nodes at the cut, reading those that were not read before."""
+        unread = []
+        for sampled, branch, numbers in zip(chunk, branches, nodes, strict=True):
+            known = sampled.state.hidden
+            if not known.keys() >= set(numbers):
+                branch.read = False
+                unread.append(branch)
+            elif numbers:
+                branch.hidden = torch.stack([known[n] for n in numbers])
+        if unread:
+            self._engine.read_lower(unread)
+
+    def _edges(
+        self, sampled: _Sampled, nodes: list[int], hidden: torch.Tensor
+    ) -> dict[int, torch.Tensor]:
+        """Log-probability of each edge at the places that matter, differentiable."""
+        trie = sampled.state.trie
+        where = {-1: 0} | {n: 1 + i for i, n in enumerate(nodes)}
+        result: dict[int, torch.Tensor] = {}
+        for place in sampled.places:
+            edges = np.flatnonzero(trie.nodes == place)
+            row = hidden[where[int(trie.rows[edges[0]])]]
+            labels = torch.from_numpy(trie.labels[edges]).to(hidden.device)
+            logprobs = torch.log_softmax(self._engine.edge_logits(row, labels), -1)
+            result.update(zip(edges.tolist(), logprobs, strict=True))
+        return result
+
+    def _gain(
+        self,
+        sampled: _Sampled,
+        edges: Mapping[int, torch.Tensor],
+        entropy: float,
+        stats: UpdateStats,
+    ) -> torch.Tensor:
+        """What the loss falls by: the pushes and the entropy bonus of one state."""
+        gain = torch.zeros((), device=self._engine.device)
+        for push in sampled.pushes:
+            now = torch.stack([edges[e] for e in push.edges]).sum()
+            before = now.detach() if np.isnan(push.before) else push.before
+            ratio = torch.exp(now - before)
+            limit = 1 + _CLIP if push.weight > 0 else 1 - _CLIP
+            # The smaller gain: beyond the limit there is nothing more to win.
+            most = ratio.new_tensor(push.weight * limit)
+            gain = gain + torch.minimum(push.weight * ratio, most)
+        nodes = sampled.state.trie.nodes
+        for place in sampled.places:
+            own = [int(e) for e in np.flatnonzero(nodes == place)]
+            logprobs = torch.stack([edges[e] for e in own])
+            spread = -(logprobs.exp() * logprobs).sum()
+            stats.entropy += float(spread.detach())
+            bonus = entropy * (1.0 if place in sampled.informed else _LOST)
+            gain = gain + bonus * spread
+        return gain
+
+    def _format(self, sampled: Sequence[_Sampled]) -> float:
+        """The format loss on some completions, spread evenly over the samples."""
+        pairs = [(s.state, option) for s in sampled for option in s.options]
+        if not FORMAT_SAMPLES or not pairs:
+            return 0.0
+        every = max(1, len(pairs) // FORMAT_SAMPLES)
+        chosen = dict.fromkeys(pairs[every // 2 :: every][:FORMAT_SAMPLES])
+        branches, allowed = [], []
+        for state, option in chosen:
+            completion = state.completions[option]
+            parents = range(-1, len(completion) - 2)
+            tail = Branch(state.segment, completion[:-1], parents, read=False)
+            branches.append(tail)
+            allowed.append(_continuations(state.completions, completion))
+        self._engine.read_lower(branches)
+        total = 0.0
+        rows = sum(map(len, allowed))
+        for branch, following in zip(branches, allowed, strict=True):
+            hidden = self._engine.learn([branch])[0]
+            logits = self._engine.all_logits(hidden)
+            everything = torch.logsumexp(logits, -1)
+            right = [
+                torch.logsumexp(logits[i, list(tokens)], -1)
+                for i, tokens in enumerate(following)
+            ]
+            loss = FORMAT_WEIGHT * (everything - torch.stack(right)).sum() / rows
+            loss.backward()
+            total += float(loss.detach())
+        return total
+
+    # The step --------------------------------------------------------------------
+
+    def _step(self, rate: float, stats: UpdateStats) -> None:
+        """Moves the weights by Adam; a gradient that is too long is shrunk."""
+        gradients = {
+            name: p.grad if p.grad is not None else torch.zeros_like(p)
+            for name, p in self._parameters.items()
+        }
+        norm = float(torch.stack([g.norm() for g in gradients.values()]).norm())
+        stats.gradient_norm = norm
+        if not np.isfinite(norm):
+            raise TrainingDiverged(
+                "The update is not finite. Lower the learning rate and resume the run "
+                "from its last checkpoint."
+            )
+        stats.clipped = norm > _MAX_GRADIENT
+        shrink = min(1.0, _MAX_GRADIENT / (norm + 1e-12))
+        self._steps += 1
+        one, two = _BETAS
+        with torch.no_grad():
+            for name, parameter in self._parameters.items():
+                gradient = gradients[name] * shrink
+                first, second = self._first[name], self._second[name]
+                first.mul_(one).add_(gradient, alpha=1 - one)
+                second.mul_(two).addcmul_(gradient, gradient, value=1 - two)
+                scale = (second / (1 - two**self._steps)).sqrt_().add_(1e-8)
+                step = rate / (1 - one**self._steps)
+                parameter.addcdiv_(first, scale, value=-step)
+                parameter.grad = None
+
+    # -----------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Adam's moments and the number of its steps."""
+        return {
+            "steps": self._steps,
+            "first": {k: t.cpu().numpy().copy() for k, t in self._first.items()},
+            "second": {k: t.cpu().numpy().copy() for k, t in self._second.items()},
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Takes on what `state` returned."""
+        self._steps = int(state["steps"])
+        for own, saved in ((self._first, "first"), (self._second, "second")):
+            for name, tensor in own.items():
+                tensor.copy_(torch.from_numpy(np.array(state[saved][name])))
+
+
+def _has_signal(group: Group) -> bool:
+    return any(s.advantage for t in group.trajectories for s in t.steps)
+
+
+def _collect(
+    groups: Sequence[Group], kinds: Sequence[int]
+) -> tuple[list[_Sampled], int]:
+    """What there is to learn, by state; and from how many steps."""
+    found: dict[int, _Sampled] = {}
+    steps = 0
+    for group in groups:
+        for trajectory in group.trajectories:
+            for step in trajectory.steps:
+                both = step.advantage, step.parameter_advantage
+                if both == (None, None) or not isinstance(step.trace, Trace):
+                    continue
+                steps += 1
+                state = step.trace.state
+                sampled = found.setdefault(id(state), _Sampled(state))
+                sampled.options.append(step.trace.option)
+                for kind in kinds:
+                    push = _push(step.trace, kind, both[kind])
+                    if push is not None:
+                        sampled.pushes.append(push)
+    for sampled in found.values():
+        trie = sampled.state.trie
+        for push in sampled.pushes:
+            sampled.informed.update(int(trie.nodes[e]) for e in push.edges)
+        tools = trie.places(kind=TOOL) if TOOL in kinds else []
+        sampled.places = sorted({*sampled.informed, *tools})
+    return [sampled for sampled in found.values() if sampled.places], steps
+
+
+def _push(trace: Trace, kind: int, advantage: float | None) -> _Push | None:
+    trie = trace.state.trie
+    path = trie.paths[trace.option]
+    edges = [int(e) for e in path[trie.kinds[path] == kind]]
+    if not advantage or not edges:
+        return None
+    before, drawn = trace.logprobs[kind], trace.drawn[kind]
+    weight = advantage
+    if weight < 0:
+        likely = 0.0 if np.isnan(before) else float(np.exp(before - drawn))
+        weight *= _BLAME * min(1.0, likely)
+    return _Push(edges, weight, before) if abs(weight) > _NEGLIGIBLE else None
+
+
+def _chunks(sampled: Sequence[_Sampled]) -> list[list[_Sampled]]:
+    chunks: list[list[_Sampled]] = []
+    room = 0
+    for one in sampled:
+        nodes = one.state.trie.to_read(one.places)
+        need = sum(len(s.tokens) for s in one.state.segment.chain[1:]) + len(nodes)
+        if not chunks or need > room:
+            chunks.append([])
+            room = _CHUNK
+        chunks[-1].append(one)
+        room -= need
+    return chunks
+
+
+def _continuations(
+    completions: Sequence[Sequence[int]], chosen: Sequence[int]
+) -> list[set[int]]:
+    """For each position of a completion, the tokens with which options go on there."""
+    following: list[set[int]] = [set() for _ in chosen]
+    for other in completions:
+        for i, (a, b) in enumerate(zip(other, chosen, strict=False)):
+            following[i].add(a)
+            if a != b:
+                break
+    return following
