@@ -45,8 +45,8 @@ def test_engines_by_name() -> None:
 
 def test_policies_by_name() -> None:
     assert registry.create_policy("tiny", 1).state()["tool"].any()
-    with pytest.raises(PolicyNotFoundError, match="Available: planner"):
-        registry.create_policy("llm", 0)
+    with pytest.raises(PolicyNotFoundError, match="Available: llm, planner"):
+        registry.create_policy("nobody", 0)
 
 
 def test_what_the_store_holds_of_a_run(tmp_path: Path) -> None:

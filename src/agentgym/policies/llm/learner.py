@@ -2,18 +2,17 @@
 
 A decision is a path through the trie of a state's options (see `trie`). Its edges fall
 in two: those that choose the tool, and those that choose the arguments. Each is
-credited apart, with the advantage that it has among its siblings, and is trained only if its
-component is. For a part with the advantage A, of which the choice had the probability
-p_old when it was drawn, and now has p:
+credited apart, with the advantage that it has among its siblings, and is trained only
+if its component is. For a part with the advantage A, of which the choice had the
+probability p_old when it was drawn, and now has p:
 
-    loss = - w A p / p_old                    (PPO's ratio, clipped)
+    loss = - w A p / p_old                    (PPO's ratio, clipped; mean over states)
          - entropy bonus * H                  (at every place that a sample passes)
-         + format weight * (- log mass)       (on some of the sampled completions)
+         + format weight * (- log mass)       (on completions that did well)
 
 - w is 1 for what went well. What went badly counts `_BLAME`, and less where only
   exploration made it likely: a lucky find counts in full, a blunder that the policy
   would not have made does not.
-- The bonus is `_LOST` times larger where all siblings went wrong alike.
 - *mass* is the share of the whole vocabulary's probability that falls on tokens which
   continue some option. Under the constraint it is 1 by construction; without it the
   model must have learned it. It needs no label, and makes the trained model good in a
@@ -32,7 +31,7 @@ import torch
 from agentgym.core.errors import TrainingDiverged
 from agentgym.core.trajectory import Group
 from agentgym.policies.base import UpdateStats
-from agentgym.policies.llm.engine import Branch, Engine
+from agentgym.policies.llm.engine import Branch, Engine, Segment
 from agentgym.policies.llm.lora import lora_layers
 from agentgym.policies.llm.state import State, Trace
 from agentgym.policies.llm.trie import TOOL, VALUE
@@ -48,19 +47,15 @@ _BLAME = 0.5
 """Weight of what went wrong, relative to what went right."""
 _NEGLIGIBLE = 0.01
 """Weights that are not worth reading a branch for: blunders of exploration."""
-_LOST = 3.0
-"""Entropy bonus where all siblings went wrong alike, relative to elsewhere."""
 FORMAT_WEIGHT = 0.3
 """Of the format loss, relative to the policy gradient."""
-FORMAT_SAMPLES = 8
-"""Completions of an update on which the format loss is taken."""
 _MAX_GRADIENT = 1.0
 _BETAS = (0.9, 0.95)
 _CHUNK = 640
 """Tokens in one backward pass, which bounds memory; larger states stand alone."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Push:
     """One part of a decision, and how strongly to make it likelier."""
 
@@ -75,16 +70,35 @@ class _Sampled:
     """A state, and what is to be learned from what siblings drew there.
 
     Attributes:
-        options: All that were drawn, for the format loss.
-        informed: Places of the trie at which some choice did better than others.
-        places: Those, and where the tool is chosen: what must be read again.
+        written: The option on which the format loss is taken, if any.
+        places: Of the trie, at which a choice is pushed or the tool is chosen: what
+            must be read again.
     """
 
     state: State
-    options: list[int] = field(default_factory=list)
+    written: int | None = None
     pushes: list[_Push] = field(default_factory=list)
-    informed: set[int] = field(default_factory=set)
     places: list[int] = field(default_factory=list)
+
+    def completion_branch(self) -> Branch:
+        """The written completion, behind a prompt that was read before."""
+        assert self.written is not None
+        tokens = self.state.completions[self.written][:-1]
+        return Branch(
+            self.state.segment, tokens, range(-1, len(tokens) - 1), read=False
+        )
+
+    def continuations(self) -> list[set[int]]:
+        """For each token written, those with which some option goes on there."""
+        assert self.written is not None
+        chosen = self.state.completions[self.written]
+        following: list[set[int]] = [set() for _ in chosen]
+        for other in self.state.completions:
+            for i, (a, b) in enumerate(zip(other, chosen, strict=False)):
+                following[i].add(a)
+                if a != b:
+                    break
+        return following
 
 
 class Learner:
@@ -116,18 +130,19 @@ class Learner:
         stats.gradient_norms = dict.fromkeys(COMPONENTS.values(), 0.0)
         if not sampled:
             return stats
+        written = sum(one.written is not None for one in sampled)
         # Adam takes full steps however small a gradient is, so that an update from few
         # groups must be slowed down by hand.
         told = sum(_has_signal(group) for group in groups)
         rate = learning_rate * min(1.0, max(0.25, 2.0 * told / len(groups)))
         for _ in range(PASSES):
+            for opening in {id(o): o for o in map(_opening, sampled)}.values():
+                self._engine.refresh(opening)
             stats.loss = stats.entropy = 0.0
             for chunk in _chunks(sampled):
-                loss = self._loss(chunk, entropy, steps, stats)
-                if loss.requires_grad:
-                    loss.backward()
-            stats.loss += self._format(sampled)
+                self._loss(chunk, entropy, len(sampled), written, stats).backward()
             self._step(rate, stats)
+            self._engine.version += 1
         return stats
 
     # The loss --------------------------------------------------------------------
@@ -136,21 +151,28 @@ class Learner:
         self,
         chunk: Sequence[_Sampled],
         entropy: float,
-        steps: int,
+        states: int,
+        written: int,
         stats: UpdateStats,
     ) -> torch.Tensor:
+        """The loss of some states, all of them read in one forest."""
         branches, nodes = [], []
         for sampled in chunk:
             branch, numbers = sampled.state.branch(sampled.places, read=True)
             branches.append(branch)
             nodes.append(numbers)
         self._know_hidden(chunk, branches, nodes)
-        rows = self._engine.learn(branches)
+        formatted = [sampled for sampled in chunk if sampled.written is not None]
+        answers = [sampled.completion_branch() for sampled in formatted]
+        if answers:
+            self._engine.read_lower(answers)
+        rows = self._engine.learn([*branches, *answers])
         loss = torch.zeros((), device=self._engine.device)
-        for sampled, numbers, hidden in zip(chunk, nodes, rows, strict=True):
+        for sampled, numbers, hidden in zip(chunk, nodes, rows, strict=False):
             edges = self._edges(sampled, numbers, hidden)
-            loss = loss - self._gain(sampled, edges, entropy, stats)
-        loss = loss / steps
+            loss = loss - self._gain(sampled, edges, entropy, stats) / states
+        for sampled, hidden in zip(formatted, rows[len(chunk) :], strict=True):
+            loss = loss + FORMAT_WEIGHT * self._off_format(sampled, hidden) / written
         stats.loss += float(loss.detach())
         return loss
 
@@ -210,39 +232,18 @@ class Learner:
             logprobs = torch.stack([edges[e] for e in own])
             spread = -(logprobs.exp() * logprobs).sum()
             stats.entropy += float(spread.detach())
-            bonus = entropy * (1.0 if place in sampled.informed else _LOST)
-            gain = gain + bonus * spread
+            gain = gain + entropy * spread
         return gain
 
-    def _format(self, sampled: Sequence[_Sampled]) -> float:
-        """The format loss on some completions, spread evenly over the samples."""
-        pairs = [(s.state, option) for s in sampled for option in s.options]
-        if not FORMAT_SAMPLES or not pairs:
-            return 0.0
-        every = max(1, len(pairs) // FORMAT_SAMPLES)
-        chosen = dict.fromkeys(pairs[every // 2 :: every][:FORMAT_SAMPLES])
-        branches, allowed = [], []
-        for state, option in chosen:
-            completion = state.completions[option]
-            parents = range(-1, len(completion) - 2)
-            tail = Branch(state.segment, completion[:-1], parents, read=False)
-            branches.append(tail)
-            allowed.append(_continuations(state.completions, completion))
-        self._engine.read_lower(branches)
-        total = 0.0
-        rows = sum(map(len, allowed))
-        for branch, following in zip(branches, allowed, strict=True):
-            hidden = self._engine.learn([branch])[0]
-            logits = self._engine.all_logits(hidden)
-            everything = torch.logsumexp(logits, -1)
-            right = [
-                torch.logsumexp(logits[i, list(tokens)], -1)
-                for i, tokens in enumerate(following)
-            ]
-            loss = FORMAT_WEIGHT * (everything - torch.stack(right)).sum() / rows
-            loss.backward()
-            total += float(loss.detach())
-        return total
+    def _off_format(self, sampled: _Sampled, hidden: torch.Tensor) -> torch.Tensor:
+        """Mean of - log mass over the tokens of a completion."""
+        logits = self._engine.all_logits(hidden)
+        everything = torch.logsumexp(logits, -1)
+        following = sampled.continuations()
+        right = torch.stack(
+            [torch.logsumexp(logits[i, list(t)], -1) for i, t in enumerate(following)]
+        )
+        return (everything - right).mean()
 
     # The step --------------------------------------------------------------------
 
@@ -311,18 +312,35 @@ def _collect(
                 steps += 1
                 state = step.trace.state
                 sampled = found.setdefault(id(state), _Sampled(state))
-                sampled.options.append(step.trace.option)
                 for kind in kinds:
                     push = _push(step.trace, kind, both[kind])
                     if push is not None:
                         sampled.pushes.append(push)
+                        if push.weight > 0:
+                            sampled.written = step.trace.option
     for sampled in found.values():
         trie = sampled.state.trie
-        for push in sampled.pushes:
-            sampled.informed.update(int(trie.nodes[e]) for e in push.edges)
+        _balance(sampled.pushes)
+        pushed = {int(trie.nodes[e]) for p in sampled.pushes for e in p.edges}
         tools = trie.places(kind=TOOL) if TOOL in kinds else []
-        sampled.places = sorted({*sampled.informed, *tools})
-    return [sampled for sampled in found.values() if sampled.places], steps
+        sampled.places = sorted({*pushed, *tools})
+    # Where all siblings went wrong alike there is nothing to learn.
+    return [sampled for sampled in found.values() if sampled.pushes], steps
+
+
+def _balance(pushes: list[_Push]) -> None:
+    """Gives every state the same say, whether many siblings stood there or few.
+
+    Otherwise a state at which one of many found the right choice, of which there is
+    most to learn, would hardly be heard.
+    """
+    total = sum(abs(push.weight) for push in pushes)
+    for push in pushes:
+        push.weight /= total
+
+
+def _opening(sampled: _Sampled) -> Segment:
+    return sampled.state.segment.chain[0]
 
 
 def _push(trace: Trace, kind: int, advantage: float | None) -> _Push | None:
@@ -351,16 +369,3 @@ def _chunks(sampled: Sequence[_Sampled]) -> list[list[_Sampled]]:
         chunks[-1].append(one)
         room -= need
     return chunks
-
-
-def _continuations(
-    completions: Sequence[Sequence[int]], chosen: Sequence[int]
-) -> list[set[int]]:
-    """For each position of a completion, the tokens with which options go on there."""
-    following: list[set[int]] = [set() for _ in chosen]
-    for other in completions:
-        for i, (a, b) in enumerate(zip(other, chosen, strict=False)):
-            following[i].add(a)
-            if a != b:
-                break
-    return following

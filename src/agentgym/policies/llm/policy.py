@@ -36,7 +36,7 @@ from agentgym.policies.llm.lora import lora_layers
 from agentgym.policies.llm.models import EMBEDDED, find_model, load_model
 from agentgym.policies.llm.options import Option, ToolSet
 from agentgym.policies.llm.prompt import ChatFormat
-from agentgym.policies.llm.state import State, Trace, draw, shares
+from agentgym.policies.llm.state import Drawn, State, Trace, draw, shares
 from agentgym.policies.llm.trie import TOOL
 from agentgym.utils.files import atomic_write_bytes
 
@@ -99,62 +99,68 @@ class LlmPolicy(Policy):
         """
         started = time.perf_counter()
         states = self._read(requests)
-        first = [
+        drawn = [
             self._draw_group(state, _sampling(request, sampling))
             for request, state in zip(requests, states, strict=True)
         ]
-        # Where the tool itself is explored, any of its arguments will do: whether it
-        # is the right tool shows all the same, and nothing more must be read.
         self._decide_values(
             {
-                (id(state), group): (state, group)
-                for state, (group, _, _, explored) in zip(states, first, strict=True)
-                if not explored
+                (id(state), group.chosen): (state, group.chosen)
+                for state, (group, anything) in zip(states, drawn, strict=True)
+                if not anything
             }.values()
         )
         decisions = [
-            self._finish(request, state, _sampling(request, sampling), *drawn)
-            for request, state, drawn in zip(requests, states, first, strict=True)
+            self._finish(request, state, sampling.rng, *one)
+            for request, state, one in zip(requests, states, drawn, strict=True)
         ]
         share = (time.perf_counter() - started) / max(1, len(requests))
         for decision in decisions:
             decision.latency = share
         return decisions
 
-    def _draw_group(
-        self, state: State, sampling: Sampling
-    ) -> tuple[int, float, float, bool]:
+    def _draw_group(self, state: State, sampling: Sampling) -> tuple[Drawn, bool]:
+        """Draws what to do, and whether any arguments will do.
+
+        Where the tool or its arguments are explored, they are drawn uniformly, and
+        nothing more must be read. At most one of the two is explored by itself: a
+        tool that is explored shows whether it is the right one with any arguments.
+        """
         groups, logprobs = state.group_logprobs()
-        share, _ = shares(sampling.exploration)
-        chosen, drawn, explored = draw(state, logprobs, sampling.rng, share, -1)
-        return groups[chosen], float(logprobs[chosen]), drawn, explored
+        first, second = shares(sampling.exploration)
+        group = draw(state, logprobs, sampling.rng, first, -1)
+        anything = group.explored or (
+            sampling.rng is not None and bool(sampling.rng.random() < second)
+        )
+        group.chosen = groups[group.chosen]
+        return group, anything
 
     def _finish(
         self,
         request: DecisionRequest,
         state: State,
-        sampling: Sampling,
-        group: int,
-        logprob: float,
-        drawn: float,
-        explored: bool,
+        rng: np.random.Generator | None,
+        group: Drawn,
+        anything: bool,
     ) -> Decision:
-        if explored:
-            logprobs = np.full(len(state.groups[group]), np.nan)
-            share = 1.0
+        if anything:
+            unknown = np.full(len(state.groups[group.chosen]), np.nan)
+            value = draw(state, unknown, rng, 1.0, group.chosen)
         else:
-            logprobs = state.option_logprobs(group)
-            share = shares(sampling.exploration)[1]
-        chosen, also_drawn, _ = draw(state, logprobs, sampling.rng, share, group)
-        option = state.groups[group][chosen]
+            logprobs = state.option_logprobs(group.chosen)
+            value = draw(state, logprobs, rng, 0.0, group.chosen)
+        option = state.groups[group.chosen][value.chosen]
         decision = self._phrase(state.options[option], request.messages)
-        likely = np.exp(drawn + also_drawn if explored else logprob + logprobs[chosen])
-        decision.logprob = drawn + also_drawn
-        decision.confidence = self.calibration.confidence(float(likely))
+        decision.logprob = group.drawn + value.drawn
+        certain = group.logprob + (value.drawn if anything else value.logprob)
+        decision.confidence = self.calibration.confidence(float(np.exp(certain)))
         decision.prompt_tokens = state.segment.end
         decision.completion_tokens = len(state.completions[option])
         decision.trace = Trace(
-            state, option, (logprob, float(logprobs[chosen])), (drawn, also_drawn)
+            state,
+            option,
+            (group.logprob, value.logprob),
+            (group.drawn, value.drawn),
         )
         return decision
 
@@ -269,7 +275,7 @@ class LlmPolicy(Policy):
         stats = self.learner.update(
             groups, learning_rate=learning_rate, entropy=entropy, trainable=trainable
         )
-        self._weights_changed()
+        self._forget()
         return stats
 
     def calibrate(self, decisions: Sequence[tuple[float, bool]]) -> None:
@@ -294,6 +300,9 @@ class LlmPolicy(Policy):
 
     def _weights_changed(self) -> None:
         self.engine.version += 1
+        self._forget()
+
+    def _forget(self) -> None:
         self._states.clear()
         self._cache.forget_turns()
 
@@ -327,6 +336,7 @@ class LlmPolicy(Policy):
             "format": FORMAT,
             "version": FORMAT_VERSION,
             "model": self.model_name,
+            "fingerprint": self.engine.fingerprint(),
             "seed": self.seed,
             "calibration": [self.calibration.slope, self.calibration.offset],
         }
@@ -355,6 +365,11 @@ class LlmPolicy(Policy):
                 )
             arrays = load_file(folder / "adapter.safetensors")
             policy = cls(str(about["model"]), int(about["seed"]))
+            if policy.engine.fingerprint() != about["fingerprint"]:
+                raise FormatError(
+                    f"{folder} was trained from another model than the one that is now "
+                    f"in '{about['model']}'. Restore that one."
+                )
             _set_arrays(policy.engine.model, arrays)
             slope, offset = about["calibration"]
             policy.calibration = Calibration(float(slope), float(offset))

@@ -11,6 +11,7 @@ cases: `ChatFormat.messages` are ordinary chat messages for `apply_chat_template
 from __future__ import annotations
 
 import json
+import keyword
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -183,9 +184,15 @@ def call_json(name: str, arguments: Mapping[str, Any], key: str = "arguments") -
 
 
 def pythonic(name: str, arguments: Mapping[str, Any]) -> str:
-    """A call as Python writes it, in a list."""
+    """A call as Python writes it, in a list; as JSON where Python has no such name."""
+    if not all(map(_is_name, [name, *arguments])):
+        return call_json(name, arguments)
     given = ", ".join(f"{key}={_literal(value)}" for key, value in arguments.items())
     return f"[{name}({given})]"
+
+
+def _is_name(text: str) -> bool:
+    return text.isidentifier() and not keyword.iskeyword(text)
 
 
 def _literal(value: Any) -> str:

@@ -99,7 +99,7 @@ class Trace:
     Attributes:
         option: Which one was taken.
         logprobs: Of the group, and of the option in it, under the weights. The latter
-            is NaN where it was not needed: the group was explored.
+            is NaN where it was not needed: any option would do.
         drawn: The same under the sampler, exploration included.
     """
 
@@ -109,28 +109,43 @@ class Trace:
     drawn: tuple[float, float]
 
 
+@dataclass(slots=True)
+class Drawn:
+    """One of some choices.
+
+    Attributes:
+        chosen: Which.
+        logprob: Under the weights; NaN if that is not known.
+        drawn: Log-probability with which it was drawn.
+        explored: Whether it was drawn uniformly.
+    """
+
+    chosen: int
+    logprob: float
+    drawn: float
+    explored: bool = False
+
+
 def draw(
     state: State,
     logprobs: Floats,
     rng: np.random.Generator | None,
     share: float,
     key: int,
-) -> tuple[int, float, bool]:
+) -> Drawn:
     """Draws one of some choices.
 
     Args:
         state: Remembers what siblings have tried.
-        logprobs: Of the choices.
+        logprobs: Of the choices; they are not needed if the share is 1.
         rng: None for the likeliest.
         share: Of uniform draws.
         key: Names the choices within the state.
-
-    Returns:
-        Which, the log-probability with which it was drawn, and whether by exploration.
     """
     if rng is None:
         best = int(logprobs.argmax())
-        return best, float(logprobs[best]), False
+        return Drawn(best, float(logprobs[best]), float(logprobs[best]))
+    count = len(logprobs)
     odds = np.exp(logprobs)
     explored = bool(rng.random() < share)
     if explored:
@@ -138,14 +153,14 @@ def draw(
         # different things; each of them alone still draws uniformly.
         untried = state.untried.setdefault(key, [])
         if not untried:
-            untried.extend(int(i) for i in rng.permutation(len(odds)))
+            untried.extend(int(i) for i in rng.permutation(count))
         chosen = untried.pop()
     else:
         total = odds.cumsum()
         chosen = int(np.searchsorted(total, rng.random() * total[-1], side="right"))
-        chosen = min(chosen, len(odds) - 1)
-    drawn = share / len(odds) + (0.0 if share == 1.0 else (1 - share) * odds[chosen])
-    return chosen, float(np.log(drawn)), explored
+        chosen = min(chosen, count - 1)
+    odd = share / count + (0.0 if share == 1.0 else (1 - share) * odds[chosen])
+    return Drawn(chosen, float(logprobs[chosen]), float(np.log(odd)), explored)
 
 
 def shares(exploration: float) -> tuple[float, float]:
