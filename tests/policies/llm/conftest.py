@@ -1,4 +1,4 @@
-"""Tiny models of two families, made on the spot; the real one only where it is there."""
+"""Tiny models of two families, made on the spot; the embedded one is pulled."""
 
 from __future__ import annotations
 
@@ -10,6 +10,19 @@ import pytest
 pytest.importorskip("torch", reason="needs the extra: pip install 'agentgym[llm]'")
 pytest.importorskip("transformers", reason="needs the extra 'agentgym[llm]'")
 
+VOCABULARY = 340
+CORPUS = (
+    "open_gate close_gate report_fault Opens a gate Closes a gate Reports a broken gate "
+    "gate: string Code of the gate Please open gate Cars wait, open Open up Please close "
+    "gate Night falls, close Close up I am at gate_tool parameter value name arguments "
+    '{"type": "function", "function": {"name": "open_gate", "description": "Opens a gate"'
+    ', "parameters": {"type": "object", "properties": {"gate": {"type": "string", '
+    '"pattern": "^[A-Z][0-9]{2}$", "description": "Code of the gate"}}, "required": '
+    '["gate"]}}} Answer with one call, like [tool(parameter="value")], or with a message '
+    "to the user when something must be asked or everything is done. Could you please "
+    "tell me the Code of the gate? Thank you for your message. Nothing else needs to be "
+    "done. It is done. state: open; state: closed. system user assistant Tools: Result: "
+)
 CHATML = (
     "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + "
     "message['content'] + '<|im_end|>' + '\n'}}{% endfor %}"
@@ -34,16 +47,21 @@ TOOL_TEMPLATE = (
 
 
 def make_tokenizer(template: str) -> Any:
-    """A byte-level tokenizer: every byte is a token, and so are the chat's marks."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    """A small byte-level BPE; the chat's marks are its first two tokens."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {letter: i for i, letter in enumerate(letters)}
-    tokenizer = Tokenizer(models.BPE(vocabulary, []))
+    tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>"])
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=["<|im_start|>", "<|im_end|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([CORPUS] * 4, trainer)
+    assert tokenizer.get_vocab_size() == VOCABULARY
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|im_end|>"
     )
@@ -64,16 +82,17 @@ def make_model(folder: Path, family: str, seed: int = 0) -> Path:
     )
 
     sizes: dict[str, Any] = {
-        "vocab_size": 258,
+        "vocab_size": VOCABULARY,
         "hidden_size": 64,
         "intermediate_size": 96,
         "num_hidden_layers": 4,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "max_position_embeddings": 4096,
-        "eos_token_id": 257,
-        "pad_token_id": 257,
-        "bos_token_id": 256,
+        "initializer_range": 0.12,
+        "eos_token_id": 1,
+        "pad_token_id": 1,
+        "bos_token_id": 0,
     }
     kinds: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         "llama": (LlamaConfig, LlamaForCausalLM, {"tie_word_embeddings": False}),

@@ -69,14 +69,15 @@ def test_a_random_model_overfits_ten_tasks(
     policy = LlmPolicy(str(families[family]), seed=1)
     tasks = rollout.scenario.tasks("train", 5, 10)
     before = evaluate(policy, rollout, tasks).tool_reliability
-    for number in range(80):
-        iterate(policy, rollout, number, tasks=tasks, rate=0.004)
+    after = before
+    for number in range(60):
+        iterate(policy, rollout, number, tasks=tasks, rate=0.01)
         if number % 5 == 4:
             after = evaluate(policy, rollout, tasks).tool_reliability
             if after == 1.0:
                 break
-    assert after == 1.0
     assert before < 0.8
+    assert after == 1.0
 
 
 def test_same_seed_same_bytes(families: dict[str, Path], rollout: Rollout) -> None:
@@ -191,7 +192,7 @@ def test_free_form_is_plain_generation(
         ids = policy.tokenizer(text, return_tensors="pt", add_special_tokens=False)
         with torch.no_grad():
             out = policy.engine.model.generate(
-                **ids, do_sample=False, max_new_tokens=96, eos_token_id=257
+                **ids, do_sample=False, max_new_tokens=96, eos_token_id=1
             )
         new = out[0, ids["input_ids"].shape[1] :]
         expected = policy.tokenizer.decode(new, skip_special_tokens=True).strip()

@@ -60,14 +60,14 @@ class LlmPolicy(Policy):
 
     name = "llm"
     training_defaults = {
-        "episodes": 4_000,
-        "learning_rate": 0.001,
-        "group_size": 24,
+        "episodes": 8_000,
+        "learning_rate": 0.002,
+        "group_size": 40,
         "batch_size": 16,
         "exploration": 0.1,
         "entropy": 0.02,
-        "eval_every": 1_000,
-        "eval_tasks": 48,
+        "eval_every": 2_000,
+        "eval_tasks": 40,
         "heldout_tasks": 150,
     }
 

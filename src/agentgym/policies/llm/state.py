@@ -15,7 +15,7 @@ from agentgym.policies.llm.trie import TOOL, Trie
 
 Floats = npt.NDArray[np.float64]
 
-_EXPLORE_GROUP = 0.7
+_EXPLORE_GROUP = 0.8
 """Share of exploration that goes to the group; the options within get the rest."""
 
 
