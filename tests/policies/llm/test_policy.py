@@ -61,12 +61,11 @@ def weights(policy: LlmPolicy) -> dict[str, Any]:
     return flat(policy.state())
 
 
-@pytest.mark.parametrize("family", ["qwen2", "llama"])
 def test_a_random_model_overfits_ten_tasks(
-    families: dict[str, Path], family: str, rollout: Rollout
+    families: dict[str, Path], rollout: Rollout
 ) -> None:
-    """Of a second family as well: nothing here is made for one model."""
-    policy = LlmPolicy(str(families[family]), seed=1)
+    """Of another family than the embedded one: nothing here is made for one model."""
+    policy = LlmPolicy(str(families["qwen2"]), seed=1)
     tasks = rollout.scenario.tasks("train", 5, 10)
     before = evaluate(policy, rollout, tasks).tool_reliability
     after = before

@@ -6,10 +6,14 @@ credited apart, with the advantage that it has among its siblings, and is traine
 if its component is. For a part with the advantage A, of which the choice had the
 probability p_old when it was drawn, and now has p:
 
-    loss = - w A p / p_old                    (PPO's ratio, clipped; mean over states)
-         - entropy bonus * H                  (at every place that a sample passes)
-         + format weight * (- log mass)       (on completions that did well)
+    loss = - w A min(p / p_old, 1 + clip) log p   (no gradient through the ratio)
+         - entropy bonus * H                      (where the tool is chosen, and
+                                                   wherever something is pushed)
+         + format weight * (- log mass)           (on completions that did well)
 
+- The ratio's bound is on its value, not on the gradient: PPO's own would stop a choice
+  of small probability, found by exploration, as soon as it had become a little
+  likelier. All states count the same.
 - w is 1 for what went well. What went badly counts `_BLAME`, and less where only
   exploration made it likely: a lucky find counts in full, a blunder that the policy
   would not have made does not.
@@ -39,10 +43,10 @@ from agentgym.policies.llm.trie import TOOL, VALUE
 COMPONENTS = {TOOL: "tool_selection", VALUE: "parameter_selection"}
 """The component of an agent that each kind of edge is part of."""
 
-PASSES = 1
-"""Times that an update goes over its samples."""
+PASSES = 3
+"""Times that an update goes over its samples; only the upper layers are run again."""
 _CLIP = 0.3
-"""How far later passes may move the ratio of probabilities from 1."""
+"""How far above 1 later passes count the ratio of probabilities."""
 _BLAME = 0.5
 """Weight of what went wrong, relative to what went right."""
 _NEGLIGIBLE = 0.01
@@ -71,26 +75,26 @@ class _Sampled:
 
     Attributes:
         written: The option on which the format loss is taken, if any.
+        answer: Its completion, behind the prompt.
         places: Of the trie, at which a choice is pushed or the tool is chosen: what
             must be read again.
     """
 
     state: State
-    written: int | None = None
+    written: int = -1
+    answer: Branch | None = None
     pushes: list[_Push] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
 
-    def completion_branch(self) -> Branch:
-        """The written completion, behind a prompt that was read before."""
-        assert self.written is not None
-        tokens = self.state.completions[self.written][:-1]
-        return Branch(
-            self.state.segment, tokens, range(-1, len(tokens) - 1), read=False
-        )
+    def write(self, option: int) -> None:
+        """Takes the format loss on this option."""
+        self.written = option
+        tokens = self.state.completions[option][:-1]
+        parents = range(-1, len(tokens) - 1)
+        self.answer = Branch(self.state.segment, tokens, parents, read=False)
 
     def continuations(self) -> list[set[int]]:
         """For each token written, those with which some option goes on there."""
-        assert self.written is not None
         chosen = self.state.completions[self.written]
         following: list[set[int]] = [set() for _ in chosen]
         for other in self.state.completions:
@@ -130,7 +134,7 @@ class Learner:
         stats.gradient_norms = dict.fromkeys(COMPONENTS.values(), 0.0)
         if not sampled:
             return stats
-        written = sum(one.written is not None for one in sampled)
+        written = sum(one.answer is not None for one in sampled)
         # Adam takes full steps however small a gradient is, so that an update from few
         # groups must be slowed down by hand.
         told = sum(_has_signal(group) for group in groups)
@@ -162,10 +166,11 @@ class Learner:
             branches.append(branch)
             nodes.append(numbers)
         self._know_hidden(chunk, branches, nodes)
-        formatted = [sampled for sampled in chunk if sampled.written is not None]
-        answers = [sampled.completion_branch() for sampled in formatted]
-        if answers:
-            self._engine.read_lower(answers)
+        formatted = [sampled for sampled in chunk if sampled.answer is not None]
+        answers = [sampled.answer for sampled in formatted if sampled.answer]
+        unread = [answer for answer in answers if answer.hidden is None]
+        if unread:
+            self._engine.read_lower(unread)
         rows = self._engine.learn([*branches, *answers])
         loss = torch.zeros((), device=self._engine.device)
         for sampled, numbers, hidden in zip(chunk, nodes, rows, strict=False):
@@ -186,13 +191,17 @@ class Learner:
         unread = []
         for sampled, branch, numbers in zip(chunk, branches, nodes, strict=True):
             known = sampled.state.hidden
-            if not known.keys() >= set(numbers):
+            if known.keys() >= set(numbers):
+                if numbers:
+                    branch.hidden = torch.stack([known[n] for n in numbers])
+            else:
                 branch.read = False
-                unread.append(branch)
-            elif numbers:
-                branch.hidden = torch.stack([known[n] for n in numbers])
+                unread.append((known, branch, numbers))
         if unread:
-            self._engine.read_lower(unread)
+            self._engine.read_lower([branch for _, branch, _ in unread])
+        for known, branch, numbers in unread:
+            assert branch.hidden is not None
+            known.update(zip(numbers, branch.hidden, strict=True))
 
     def _edges(
         self, sampled: _Sampled, nodes: list[int], hidden: torch.Tensor
@@ -221,11 +230,8 @@ class Learner:
         for push in sampled.pushes:
             now = torch.stack([edges[e] for e in push.edges]).sum()
             before = now.detach() if np.isnan(push.before) else push.before
-            ratio = torch.exp(now - before)
-            limit = 1 + _CLIP if push.weight > 0 else 1 - _CLIP
-            # The smaller gain: beyond the limit there is nothing more to win.
-            most = ratio.new_tensor(push.weight * limit)
-            gain = gain + torch.minimum(push.weight * ratio, most)
+            ratio = torch.exp(now.detach() - before).clamp(max=1 + _CLIP)
+            gain = gain + push.weight * ratio * now
         nodes = sampled.state.trie.nodes
         for place in sampled.places:
             own = [int(e) for e in np.flatnonzero(nodes == place)]
@@ -317,7 +323,7 @@ def _collect(
                     if push is not None:
                         sampled.pushes.append(push)
                         if push.weight > 0:
-                            sampled.written = step.trace.option
+                            sampled.write(step.trace.option)
     for sampled in found.values():
         trie = sampled.state.trie
         _balance(sampled.pushes)
