@@ -1,4 +1,4 @@
-"""What a decision of the policy llm costs, against `generate` under the same constraint.
+"""What a decision of the policy llm costs, against `generate` and the same options.
 
     python benchmarks/llm_forward.py [--quick] [--json]
 

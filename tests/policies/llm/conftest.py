@@ -11,18 +11,18 @@ pytest.importorskip("torch", reason="needs the extra: pip install 'agentgym[llm]
 pytest.importorskip("transformers", reason="needs the extra 'agentgym[llm]'")
 
 VOCABULARY = 340
-CORPUS = (
-    "open_gate close_gate report_fault Opens a gate Closes a gate Reports a broken gate "
-    "gate: string Code of the gate Please open gate Cars wait, open Open up Please close "
-    "gate Night falls, close Close up I am at gate_tool parameter value name arguments "
-    '{"type": "function", "function": {"name": "open_gate", "description": "Opens a gate"'
-    ', "parameters": {"type": "object", "properties": {"gate": {"type": "string", '
-    '"pattern": "^[A-Z][0-9]{2}$", "description": "Code of the gate"}}, "required": '
-    '["gate"]}}} Answer with one call, like [tool(parameter="value")], or with a message '
-    "to the user when something must be asked or everything is done. Could you please "
-    "tell me the Code of the gate? Thank you for your message. Nothing else needs to be "
-    "done. It is done. state: open; state: closed. system user assistant Tools: Result: "
-)
+CORPUS = """
+open_gate close_gate report_fault Opens a gate Closes a gate Reports a broken gate
+gate: string Code of the gate Please open gate Cars wait, open Open up Please close gate
+Night falls, close Close up I am at gate_tool parameter value name arguments
+{"type": "function", "function": {"name": "open_gate", "description": "Opens a gate",
+"parameters": {"type": "object", "properties": {"gate": {"type": "string",
+"pattern": "^[A-Z][0-9]{2}$", "description": "Code of the gate"}}, "required":
+["gate"]}}} Answer with one call, like [tool(parameter="value")], or with a message to
+the user when something must be asked or everything is done. Could you please tell me
+the Code of the gate? Thank you for your message. Nothing else needs to be done. It is
+done. state: open; state: closed. system user assistant Tools: Result:
+"""
 CHATML = (
     "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + "
     "message['content'] + '<|im_end|>' + '\n'}}{% endfor %}"

@@ -43,7 +43,7 @@ from agentgym.policies.llm.trie import TOOL, VALUE
 COMPONENTS = {TOOL: "tool_selection", VALUE: "parameter_selection"}
 """The component of an agent that each kind of edge is part of."""
 
-PASSES = 3
+PASSES = 1
 """Times that an update goes over its samples; only the upper layers are run again."""
 _CLIP = 0.3
 """How far above 1 later passes count the ratio of probabilities."""

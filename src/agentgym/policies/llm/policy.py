@@ -61,8 +61,8 @@ class LlmPolicy(Policy):
     name = "llm"
     training_defaults = {
         "episodes": 8_000,
-        "learning_rate": 0.002,
-        "group_size": 40,
+        "learning_rate": 0.001,
+        "group_size": 32,
         "batch_size": 16,
         "exploration": 0.1,
         "entropy": 0.02,
