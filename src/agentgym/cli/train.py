@@ -98,6 +98,7 @@ def train(
     eval_every: Annotated[str | None, _option("eval_every", "N")] = None,
     eval_tasks: Annotated[str | None, _option("eval_tasks", "N")] = None,
     heldout_tasks: Annotated[str | None, _option("heldout_tasks", "N")] = None,
+    free_form_tasks: Annotated[str | None, _option("free_form_tasks", "N")] = None,
     target_reliability: Annotated[
         str | None, _option("target_reliability", "X")
     ] = None,
@@ -136,6 +137,7 @@ def train(
             "eval_every": eval_every,
             "eval_tasks": eval_tasks,
             "heldout_tasks": heldout_tasks,
+            "free_form_tasks": free_form_tasks,
             "target_reliability": target_reliability,
             "failure_budget": failure_budget,
             "max_steps": max_steps,
