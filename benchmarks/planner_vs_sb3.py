@@ -21,7 +21,7 @@ PPO needs a flat observation and a fixed number of actions:
   same everywhere; a place without a candidate is an invalid call.
 - It is rewarded by the environment at every step: +1 for a right decision, and the
   outcome at the end. The environment's -1 for a wrong one is left out, because with it
-  PPO learns to give up at once (an episode ends at its second wrong decision).
+  PPO learns to give up at once (an episode ends at its first wrong decision).
 - Every training task is played eight times, as in the planner's groups, so that its
   text is encoded once for all of them.
 
@@ -171,6 +171,7 @@ def race_planner(seed: int, episodes: int, heldout: Course) -> Row:
         scenario="customer_support",
         seed=seed,
         episodes=episodes,
+        eval_every=2_500,
         eval_tasks=EVALUATION_TASKS,
         heldout_tasks=1,
         target_reliability=TARGET,
@@ -233,7 +234,7 @@ def main() -> None:
         "--limit", type=float, help="PPO's seconds over the planner's (default 25)"
     )
     given = options.parse_args()
-    episodes, times = (2_560, 2.0) if given.quick else (10_000, 25.0)
+    episodes, times = (2_560, 2.0) if given.quick else (15_000, 25.0)
     scenario = ScenarioRegistry.load("customer_support")
     heldout = Course(scenario, "heldout", given.seed, HELDOUT_TASKS)
     planner = race_planner(given.seed, episodes, heldout)

@@ -253,3 +253,32 @@ def test_old_advantages_are_forgotten() -> None:
     assign_advantages([some], "state", 0.9)
     assert [advantages(t) for t in some.trajectories] == [[None], [None]]
     assert [parameter_advantages(t) for t in some.trajectories] == [[None], [None]]
+
+
+@pytest.mark.parametrize("credit", CREDITS)
+def test_steps_of_a_solved_episode_are_praised_even_without_variance(
+    credit: Credit,
+) -> None:
+    both = [trajectory([1.0, 1.0], correct=True) for _ in range(2)]
+    for one in both:
+        one.success = True
+    both[1].steps[0].replayed = True
+    signal = assign_advantages([group(*both)], credit, 0.9)
+    assert advantages(both[0]) == parameter_advantages(both[0]) == [0.5, 0.5]
+    assert advantages(both[1]) == [None, 0.5]
+    assert signal.groups_without_variance == 1
+    assert signal.steps_with_advantage == 3
+
+
+def test_praise_takes_nothing_from_what_siblings_say() -> None:
+    good, bad = trajectory([4.0], correct=True), trajectory([0.0], correct=False)
+    good.success, bad.success = True, False
+    assign_advantages([group(good, bad)], "state", 0.9)
+    assert advantages(good) == [1.0] and advantages(bad) == [-1.0]
+
+
+def test_an_unrewarded_success_is_not_praised() -> None:
+    lost = trajectory([None])
+    lost.success = True
+    assign_advantages([group(lost)], "state", 0.9)
+    assert advantages(lost) == [None]

@@ -76,7 +76,7 @@ def test_it_learns(tmp_path: Path) -> None:
     result = _train(tmp_path)
     assert result.baseline.tool_reliability < 0.5
     assert result.metrics.tool_reliability > 0.9
-    assert 192 <= result.metrics.episodes_completed < 196
+    assert 188 < result.metrics.episodes_completed < 196
     assert result.metrics.tasks == result.baseline.tasks == 16
     assert result.metrics.cost_reduction is not None
     assert result.metrics.time_savings is not None
@@ -117,7 +117,8 @@ def test_the_order_of_events(tmp_path: Path) -> None:
     iterations = _of(IterationDone, heard)
     assert [e.iteration for e in iterations] == list(range(1, len(iterations) + 1))
     values = iterations[0].values
-    assert values["groups"] == 4
+    # A batch of four; one place is for what went wrong before, and nothing has yet.
+    assert values["groups"] == 3
     assert values["broken"] == values["unrewarded"] == 0
     assert values["episodes_per_second"] > 0
 
@@ -136,19 +137,25 @@ def test_heldout_trajectories_are_shown_to_nobody(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("episodes", [1, 4, 17, 50])
-def test_at_most_one_group_too_many(tmp_path: Path, episodes: int) -> None:
+def test_at_most_one_group_too_many_or_a_batch_too_few(
+    tmp_path: Path, episodes: int
+) -> None:
     result = _train(tmp_path, episodes=episodes)
-    assert episodes <= result.metrics.episodes_completed < episodes + 4
+    completed = result.metrics.episodes_completed
+    assert max(1, episodes - 3) <= completed < episodes + 4
 
 
-def test_rate_and_entropy_decay(tmp_path: Path) -> None:
+def test_the_rate_decays_and_is_lower_for_small_batches(tmp_path: Path) -> None:
     heard: list[Event] = []
     _train(tmp_path, heard.append, episodes=64, learning_rate=1.0)
-    before = 0
+    before, sizes = 0, set()
     for event in _of(IterationDone, heard):
-        expected = 1.0 - 0.9 * before / 64
+        size = min(4, -(-(64 - before) // 4))
+        expected = (1.0 - 0.9 * before / 64) * size / 4
         assert event.values["learning_rate"] == pytest.approx(expected)
         before = event.episodes
+        sizes.add(size)
+    assert 4 in sizes and len(sizes) > 1
 
 
 def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -282,7 +289,7 @@ def test_a_broken_listener_costs_nothing(tmp_path: Path) -> None:
         raise OSError("display gone")
 
     result = _train(tmp_path, broken, heard.append, episodes=16)
-    assert result.metrics.episodes_completed >= 16
+    assert result.metrics.episodes_completed > 12
     assert len(_of(Warned, heard)) == 1
 
 
@@ -369,7 +376,7 @@ def test_adjusting_survives_an_interruption(tmp_path: Path) -> None:
         return _train(home, adjust, leave, control=control)
 
     whole = adjusted(tmp_path / "a", False)
-    assert 160 <= whole.metrics.episodes_completed < 164
+    assert 156 < whole.metrics.episodes_completed < 164
     with pytest.raises(KeyboardInterrupt):
         adjusted(tmp_path / "b", True)
     resumed = Trainer.resume("last", home=tmp_path / "b")

@@ -58,7 +58,7 @@ def test_what_the_store_holds_of_a_run(tmp_path: Path) -> None:
         assert (run.seed, run.status) == (4, "finished")
         assert run.config == result.config
         assert run.result == result.to_dict()
-        assert run.episodes == result.metrics.episodes_completed >= 192
+        assert run.episodes == result.metrics.episodes_completed > 188
         assert run.model == "tiny_v1.0"
         assert run.pid == os.getpid()
         assert run.error is None

@@ -184,18 +184,18 @@ CALLS: dict[str, dict[str, Any]] = {
     "check_payments": {"order_id": "10001"},
     "get_ticket": {"ticket_id": "T-1000"},
     "send_invoice": {"order_id": "10001", "email": ADA},
-    "update_subscription": {"email": ADA, "channel": "sms", "subscribed": False},
+    "update_subscription": {"email": ADA, "channel": "sms", "action": "unsubscribe"},
     "escalate": {"reason": "legal_threat"},
 }
 WRITTEN: dict[str, tuple[Any, ...]] = {
-    "issue_refund": ("refunds", "10001", 54.9, 1),
-    "create_replacement": ("replacements", "10001", 1),
-    "cancel_order": ("order", "10003", "cancelled", HOME),
-    "update_address": ("order", "10003", "processing", "2 Oak Lane, Leeds"),
-    "reset_password": ("password_resets", ADA, 1),
-    "send_invoice": ("invoices_sent", "10001", ADA, 1),
+    "issue_refund": ("refunds", "10001", 54.9, None, 1),
+    "create_replacement": ("replacements", "10001", None, None, 1),
+    "cancel_order": ("orders", "10003", "cancelled", HOME, 1),
+    "update_address": ("orders", "10003", "processing", "2 Oak Lane, Leeds", 1),
+    "reset_password": ("password_resets", ADA, None, None, 1),
+    "send_invoice": ("invoices_sent", "10001", ADA, None, 1),
     "update_subscription": ("subscriptions", ADA, "sms", 0, 1),
-    "escalate": ("escalations", "legal_threat", 1),
+    "escalate": ("escalations", "legal_threat", None, None, 1),
 }
 
 
@@ -611,7 +611,7 @@ def test_the_outcome_is_judged_by_the_database(env: CustomerSupportEnvironment) 
     order = task.goal.issues[0].order_id
     env.reset_task(task)
     follow(env)
-    assert ("order", order, "cancelled") in {f[:3] for f in env.world.effects()}
+    assert ("orders", order, "cancelled") in {f[:3] for f in env.world.effects()}
     assert env.outcome() == (True, 1.0)
     # The same conversation, but the shop has forgotten about it.
     update = "UPDATE orders SET status = ? WHERE order_id = ?"

@@ -27,6 +27,7 @@ from agentgym.core.errors import AgentGymError
 COMMANDS = {
     "train": "Train an agent on a scenario.",
     "evaluate": "Measure a trained model on tasks it has never seen.",
+    "serve": "Serve a trained model as an OpenAI-compatible endpoint.",
     "scenarios": "List, show and check scenarios.",
     "runs": "List, show, watch and control training runs.",
     "models": "List, show, compare and delete trained models.",

@@ -45,9 +45,12 @@ class Progress:
         baseline_tokens: Tokens that the untrained policy spends on a task.
         history: One entry for each evaluation on the validation tasks, the untrained
             policy's first.
-        best_low: Lower bound of the best validation reliability; its weights are kept.
+        best_low: Highest lower bound of a validation reliability so far: what is not
+            below it is kept as the best.
+        best_decisions: Confidence and correctness of each decision of that evaluation.
         convergence_episode: Episodes at the first evaluation that reached the target.
         recent: Episodes and how many of them broke, for the latest iterations.
+        backlog: Tasks to be met again; see `backlog`.
     """
 
     settings: dict[str, float]
@@ -57,8 +60,10 @@ class Progress:
     baseline_tokens: float | None = None
     history: list[dict[str, Any]] = field(default_factory=list)
     best_low: float = -1.0
+    best_decisions: list[tuple[float, bool]] = field(default_factory=list)
     convergence_episode: int | None = None
     recent: list[list[int]] = field(default_factory=list)
+    backlog: list[list[int]] = field(default_factory=list)
 
     def count_broken(self, episodes: Sequence[Trajectory], budget: float) -> None:
         """Notes how many episodes of an iteration broke.

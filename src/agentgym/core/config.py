@@ -82,7 +82,13 @@ class TrainingConfig(BaseModel):
     group_size: int = Field(
         8, ge=2, description="Sibling episodes of a task, compared with each other."
     )
-    batch_size: int = Field(16, ge=1, description="Tasks in one update.")
+    batch_size: int = Field(16, ge=1, description="Tasks in one update, at most.")
+    revisit: FiniteFloat = Field(
+        0.33,
+        ge=0,
+        lt=1,
+        description="Share of a batch for tasks that went wrong and are met again.",
+    )
     credit: Literal["state", "broadcast"] = Field(
         "state",
         description="Compare siblings at the same state, or whole episodes.",

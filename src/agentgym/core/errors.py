@@ -12,6 +12,7 @@
     ├── FormatError                  a file is truncated, foreign or of another version
     ├── AssetError                   weights could not be fetched or verified
     ├── StoreError                   the home folder or its database cannot be used
+    ├── ServingError                 a server cannot be started
     ├── FailureBudgetExceeded        too many episodes failed outside the policy
     ├── ContextExceeded              a conversation is longer than a model can read
     ├── TrainingDiverged             an update produced numbers that are not finite
@@ -103,6 +104,10 @@ class AssetError(AgentGymError):
 
 class StoreError(AgentGymError):
     """The home folder or its database cannot be used."""
+
+
+class ServingError(AgentGymError):
+    """A server cannot be started."""
 
 
 class FailureBudgetExceeded(AgentGymError):

@@ -51,7 +51,8 @@ class TrainingMetrics:
             saved. None without a baseline, or where nothing was solved.
         time_savings: 1 - hours of training / `manual_hours`. None if not trained.
         episodes_completed: Episodes of training.
-        total_training_time: Seconds of training.
+        total_training_time: Seconds of training, validation included; measuring the
+            held-out tasks at the end is not training.
         final_reward: Mean reward of an episode.
         convergence_episode: Episodes until validation first reached the target.
         tasks: Tasks measured on.

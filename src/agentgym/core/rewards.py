@@ -9,6 +9,11 @@ Siblings are episodes of one task, sampled from the same weights. Two ways to co
   there) are compared by the discounted mean of the rewards from there on. What was
   right is then told from what was wrong within one episode.
 
+Where an episode solved its task, each of its steps has an advantage of at least
+`_PRAISE`, whatever its siblings did: a choice that was right but drawn with a
+probability of 0.7 still has something to gain, and siblings that were all lucky alike
+cannot tell. As a choice becomes certain, its gradient vanishes by itself.
+
 `benchmarks/credit.py` compares them.
 """
 
@@ -23,6 +28,7 @@ from agentgym.core.trajectory import Group, Step
 
 Credit = Literal["broadcast", "state"]
 
+_PRAISE = 0.5
 _EPSILON = 1e-6
 
 
@@ -53,24 +59,38 @@ def assign_advantages(
             else:
                 rewarded.append(trajectory.steps)
         compare = _broadcast if credit == "broadcast" else _by_state
-        given = compare(rewarded, discount)
-        signal.steps_with_advantage += given
-        signal.groups_without_variance += not given
+        signal.groups_without_variance += not compare(rewarded, discount)
+        for trajectory in group.trajectories:
+            if trajectory.success and trajectory.total_reward is not None:
+                _praise(trajectory.steps)
+            signal.steps_with_advantage += sum(
+                step.advantage is not None or step.parameter_advantage is not None
+                for step in trajectory.steps
+            )
     return signal
 
 
-def _broadcast(episodes: Sequence[Sequence[Step]], discount: float) -> int:
+def _praise(steps: Sequence[Step]) -> None:
+    for step in steps:
+        if not step.replayed:
+            step.advantage = max(step.advantage or 0.0, _PRAISE)
+            step.parameter_advantage = max(step.parameter_advantage or 0.0, _PRAISE)
+
+
+def _broadcast(episodes: Sequence[Sequence[Step]], discount: float) -> bool:
+    """Whether there was anything to compare."""
     returns = [_mean([_reward(s) for s in steps]) for steps in episodes]
     advantages = normalized(returns)
     if advantages is None:
-        return 0
+        return False
     for steps, advantage in zip(episodes, advantages, strict=True):
         for step in steps:
             step.advantage = step.parameter_advantage = advantage
-    return sum(len(steps) for steps in episodes)
+    return True
 
 
-def _by_state(episodes: Sequence[Sequence[Step]], discount: float) -> int:
+def _by_state(episodes: Sequence[Sequence[Step]], discount: float) -> bool:
+    """Whether there was anything to compare."""
     at_state: dict[str, list[tuple[Step, float]]] = {}
     with_tool: dict[tuple[str, ...], list[tuple[Step, float]]] = {}
     for steps in episodes:
@@ -83,16 +103,16 @@ def _by_state(episodes: Sequence[Sequence[Step]], discount: float) -> int:
             # Parameters are compared among those who chose the same tools.
             tools = (step.state_key, *(call.name for call in step.calls))
             with_tool.setdefault(tools, []).append((step, value))
-    given: set[int] = set()
+    compared = False
     for siblings in at_state.values():
         for step, advantage in _compare(siblings):
             step.advantage = advantage
-            given.add(id(step))
+            compared = True
     for siblings in with_tool.values():
         for step, advantage in _compare(siblings):
             step.parameter_advantage = advantage
-            given.add(id(step))
-    return len(given)
+            compared = True
+    return compared
 
 
 def _compare(siblings: Sequence[tuple[Step, float]]) -> list[tuple[Step, float]]:

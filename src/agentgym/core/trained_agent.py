@@ -144,7 +144,7 @@ class TrainedAgent:
             tools: What it may call; by default the definitions it was trained on.
             max_steps: Decisions at most.
         """
-        conversation = self._opening(message)
+        conversation = self.opening(message)
         known = tool_map(self.tools if tools is None else tools)
         runner = ToolRunner()
         calls: list[ToolCall] = []
@@ -238,7 +238,13 @@ class TrainedAgent:
         """
         raise MissingExtraError("Handing the agent to CrewAI", "crewai")
 
-    def _opening(self, message: str | Sequence[Message]) -> list[Message]:
+    def opening(self, message: str | Sequence[Message]) -> list[Message]:
+        """A conversation as training opened it: with the scenario's system prompt.
+
+        Args:
+            message: What the user says, or a whole conversation. One that has a system
+                message already keeps it.
+        """
         if isinstance(message, str):
             message = [{"role": "user", "content": message}]
         conversation = [dict(part) for part in message]

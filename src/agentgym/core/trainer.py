@@ -14,12 +14,14 @@ import copy
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from agentgym.core._loop import draw_tasks, history_entry, sample, training_values
+from agentgym.core.backlog import Backlog
 from agentgym.core.checkpoint import Checkpoint, CheckpointFolder, Progress
 from agentgym.core.config import TrainingConfig
 from agentgym.core.control import ADJUSTABLE, Control, obey
@@ -247,6 +249,7 @@ def run_training(
         policy.load_state(start.policy)
     scenario.baseline_tokens = progress.baseline_tokens
     settings = progress.settings
+    backlog = Backlog(progress.backlog, partial(draw_tasks, scenario, "train"))
     began = time.perf_counter() - progress.seconds
     saved = time.perf_counter()
 
@@ -265,9 +268,13 @@ def run_training(
             total_training_time=time.perf_counter() - began,
             manual_hours=config.manual_hours,
         )
-        if metrics.tool_reliability_interval.low > progress.best_low:
-            progress.best_low = metrics.tool_reliability_interval.low
+        # The newest weights are the best, unless they have clearly become worse: a few
+        # hundred tasks cannot tell more.
+        low = metrics.tool_reliability_interval.low
+        if metrics.tool_reliability >= progress.best_low:
+            progress.best_low = max(low, progress.best_low)
             best = copy.deepcopy(policy.state())
+            progress.best_decisions = list(evaluation.decisions)
         if progress.convergence_episode is None and metrics.tool_reliability >= target:
             progress.convergence_episode = progress.episodes
         i, n, shown = progress.iteration, progress.episodes, sample(evaluation)
@@ -289,7 +296,9 @@ def run_training(
 
         # Measure now and then. What is due follows from the progress alone, so that
         # it is the same whichever checkpoint the run was resumed from.
-        over = progress.episodes >= settings["episodes"]
+        left = int(settings["episodes"]) - progress.episodes
+        # Too few for another batch are left over; but there is always a first one.
+        over = left < (config.batch_size if progress.iteration else 1)
         unmeasured = progress.episodes - progress.history[-1]["episodes"]
         if unmeasured >= config.eval_every or (over and unmeasured):
             measure()
@@ -303,10 +312,14 @@ def run_training(
         clock = time.perf_counter()
         fraction = progress.episodes / settings["episodes"]
         number = config.seed * 1_000_003 + progress.iteration + 1
-        left = int(settings["episodes"]) - progress.episodes
-        count = min(config.batch_size, -(-left // config.group_size))
-        tasks = draw_tasks(scenario, "train", number, count)
-        ahead = draw_tasks(scenario, "train", number + 1, config.batch_size)
+        size = min(config.batch_size, -(-left // config.group_size))
+        revisits = int(size * config.revisit)
+        again = backlog.take(progress.iteration, revisits)
+        fresh = draw_tasks(scenario, "train", number, size - revisits)
+        tasks = [*fresh, *(task for _, task in again)]
+        entries = [[number, size - revisits, i] for i in range(len(fresh))]
+        entries += [entry for entry, _ in again]
+        ahead = draw_tasks(scenario, "train", number + 1, size - revisits)
         policy.prepare([task.messages for task in ahead])
         rng = np.random.default_rng([config.seed, progress.iteration])
         sampling = Sampling(rng, settings["exploration"] * (1.0 - 0.8 * fraction))
@@ -316,10 +329,14 @@ def run_training(
         )
         episodes = [episode for group in groups for episode in group.trajectories]
         progress.count_broken(episodes, config.failure_budget)
+        for entry, group in zip(entries, groups, strict=True):
+            backlog.note(entry, group, progress.iteration)
 
         # Compare siblings, and update what may change.
         signal = assign_advantages(groups, config.credit, config.discount_factor)
+        # Small batches, as at the end of a run, say little: they move little.
         rate = settings["learning_rate"] * (1.0 - 0.9 * fraction)
+        rate *= size / config.batch_size
         stats = policy.learn(
             groups,
             learning_rate=rate,
@@ -336,7 +353,8 @@ def run_training(
 
     # Take the best weights. The held-out tasks are touched here and nowhere else.
     policy.load_state(best)
-    policy.calibrate(evaluate(policy, rollout, validation).decisions)
+    policy.calibrate(progress.best_decisions)
+    trained_for = time.perf_counter() - began
     heldout = draw_tasks(scenario, "heldout", config.seed, config.heldout_tasks)
     untrained = create_policy(config.policy, config.seed, config.model)
     some = heldout[: config.free_form_tasks]
@@ -345,7 +363,7 @@ def run_training(
     metrics = after.metrics(
         before,
         episodes_completed=progress.episodes,
-        total_training_time=time.perf_counter() - began,
+        total_training_time=trained_for,
         convergence_episode=progress.convergence_episode,
         manual_hours=config.manual_hours,
         free_form=evaluate_free_form(policy, rollout, some),

@@ -32,12 +32,15 @@ class DecisionRequest:
             and tools, so a policy may compute them once.
         exploration: Share of uniform draws for this request alone, where it differs
             from the sampling's.
+        must_call: A tool must be called. A policy that has none to call with valid
+            arguments may still answer otherwise; whoever asked has to look.
     """
 
     messages: Sequence[Message]
     tools: Sequence[Tool]
     state_key: str = ""
     exploration: float | None = None
+    must_call: bool = False
 
 
 @dataclass(slots=True)
@@ -110,6 +113,8 @@ class Policy(ABC):
     name: ClassVar[str]
     training_defaults: ClassVar[Mapping[str, Any]] = {}
     """Tuned settings that stand where neither user nor scenario set one."""
+    context_length: ClassVar[int] = 16_384
+    """Tokens of a conversation with its tools that it reads; it never cuts any off."""
 
     @abstractmethod
     def decide(

@@ -70,7 +70,7 @@ BUILTIN = {
             "Service desk of an online shop: orders, refunds, accounts, how-tos"
         ),
         difficulty="easy",
-        estimated_time="about four minutes",
+        estimated_time="about a minute",
         path="agentgym.scenarios.customer_support.scenario:CustomerSupport",
     ),
 }

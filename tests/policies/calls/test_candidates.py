@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -15,7 +16,12 @@ from agentgym.policies.calls.candidates import (
     find_candidates,
     is_choice,
 )
-from agentgym.policies.calls.conversation import Part, Reader
+from agentgym.policies.calls.conversation import (
+    MAX_SCHEMAS,
+    Part,
+    Reader,
+    Said,
+)
 
 TEXT = (
     "I am Ann Lee (ann@example.org), order AB-1234 of 2024-02-31 and 2024-03-05. "
@@ -203,4 +209,28 @@ def test_the_cap() -> None:
     parts = _parts(" ".join(f"AB-{i:04}" for i in range(200)))
     assert len(_values({"type": "string", "pattern": "^AB-\\d{4}$"}, *parts)) == (
         MAX_CANDIDATES
+    )
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "integer", "minimum": 10**400, "maximum": 10**401},
+        {"allOf": [{"$ref": "#/$defs/me"}], "$defs": {"me": {"$ref": "#/$defs/me"}}},
+        {"type": "integer", "multipleOf": 1e-320, "maximum": 10**401},
+    ],
+)
+def test_schemas_that_make_no_sense_offer_nothing_invalid(schema: Any) -> None:
+    parts = _parts(result={"n": 10**400, "x": "\ud800"})
+    for candidate in find_candidates(schema, parts):
+        json.dumps(candidate.value)
+
+
+def test_what_a_text_remembers_is_bounded() -> None:
+    parts = _parts()
+    for i in range(MAX_SCHEMAS + 50):
+        find_candidates({"type": "string", "pattern": f"x{i}"}, parts)
+    assert all(
+        len(part.found if isinstance(part, Said) else part.result.found) <= MAX_SCHEMAS
+        for part in parts
     )

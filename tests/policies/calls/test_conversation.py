@@ -44,6 +44,18 @@ def test_clauses() -> None:
     assert said.clause_of(0) == 0
 
 
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_CHARACTERS", 100)
+    reader = Reader()
+    for i in range(31):
+        text = f"{i}" * 15
+        reader.read([{"role": "user", "content": text}, _call()])
+        reader.read([_call(), {"role": "tool", "tool_call_id": "a", "content": text}])
+        assert sum(map(len, reader._said)) <= 100
+        assert sum(map(len, reader._results)) <= 100
+    assert len(reader._said) > 1 and len(reader._results) > 1
+
+
 def test_phrases_and_numbers() -> None:
     said = Said('Ann Lee wrote "all broken" about AB-123, 4 times, 1,250.50 lost')
     found = {s.kind: said.text[s.start : s.end] for s in reversed(said.phrases)}

@@ -54,7 +54,7 @@ class WordEncoder:
 @pytest.fixture(autouse=True)
 def encoder(monkeypatch: pytest.MonkeyPatch) -> WordEncoder:
     fake = WordEncoder()
-    monkeypatch.setattr(SentenceEncoder, "load", lambda: fake)
+    monkeypatch.setattr(SentenceEncoder, "load", lambda layers: fake)
     return fake
 
 
@@ -166,6 +166,43 @@ def test_equal_states_decide_alike_and_greedy_is_deterministic() -> None:
     prepared = PlannerPolicy()
     prepared.prepare([r.messages for r in requests])
     assert _said(prepared.decide(requests)) == first
+
+
+def test_siblings_that_explore_try_every_option_before_one_twice() -> None:
+    policy = PlannerPolicy()
+    text = TEXTS[0]
+    requests = [
+        DecisionRequest(
+            [{"role": "user", "content": text}], TOOLS, text, exploration=0.999
+        )
+    ] * 60
+    rng = np.random.default_rng(0)
+    decisions = policy.decide(requests, Sampling(rng, 0.0))
+    explored = [
+        d.trace.choices[0].chosen for d in decisions if d.trace.choices[0].explored
+    ]
+    count = 2 + len(TOOLS)
+    assert len(explored) > 3 * count
+    for start in range(0, len(explored) - count, count):
+        assert set(explored[start : start + count]) == set(range(count))
+
+
+def test_the_probability_of_a_draw_is_the_samplers_own() -> None:
+    policy = PlannerPolicy()
+    share = 0.4
+    for trial in range(20):
+        policy._states.clear()
+        rng = np.random.default_rng(trial)
+        request = DecisionRequest(
+            [{"role": "user", "content": TEXTS[4]}], TOOLS, "s", exploration=share
+        )
+        trace = policy.decide([request], Sampling(rng, 0.0))[0].trace
+        first = trace.choices[0]
+        odds = np.exp(first.logprobs)
+        curious = np.sqrt(odds) / np.sqrt(odds).sum()
+        part = module._EXPLORE_OPTION * share
+        expected = (1 - part) * odds + part * curious
+        assert np.exp(trace.drawn[0]) == pytest.approx(expected[first.chosen], 1e-4)
 
 
 def test_it_learns_the_same_from_the_same_seed() -> None:
@@ -325,6 +362,112 @@ def test_caches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         policy.decide([_request("x", [tool])])
     assert len(policy._states) <= 8 and len(policy._tokens) <= 8
     assert len(policy._toolsets) <= 5
+
+
+def test_equal_tools_are_compiled_once(encoder: Any) -> None:
+    policy = PlannerPolicy()
+    encoded: list[str] = []
+    policy.encoder.encode = lambda texts: (  # type: ignore[method-assign]
+        encoded.extend(texts) or WordEncoder.encode(encoder, texts)
+    )
+    first = _said(policy.decide([_request(TEXTS[0])]))
+    encoded.clear()
+    for _ in range(3):
+        again = [Tool.from_openai(json.loads(json.dumps(t.to_openai()))) for t in TOOLS]
+        assert _said(policy.decide([_request(TEXTS[0], again)])) == first
+    assert encoded == [] and len(policy._compiled) == 1
+    policy.decide([_request(TEXTS[0], TOOLS[::-1])])
+    assert len(policy._compiled) == 2
+
+
+def test_compiled_tools_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_TOOLSET_BYTES", 100_000)
+    policy = PlannerPolicy()
+    for i in range(40):
+        # Known states must survive, whatever else is forgotten in their batch.
+        new = _tool(f"ping{i}", "Check. " * 5)
+        policy.decide([_request("x", TOOLS, "x"), _request("x", [new])])
+        assert policy._compiled_bytes < 200_000
+
+
+def test_a_loaded_planner_does_not_grow_with_tools_it_never_learned(
+    tmp_path: Path,
+) -> None:
+    policy = PlannerPolicy()
+    _learn(policy, 0)
+    policy.save(tmp_path)
+    loaded = PlannerPolicy.load(tmp_path)
+    before = {n: dict(rows) for n, rows in loaded.slots.items()}
+    sizes = {name: len(data) for name, data in _bytes(loaded).items()}
+    song = _tool("sing_song", "Sing a song.", ["what"], what={"enum": ["la", "li"]})
+    for i in range(20):
+        tools = (*TOOLS, song, _tool(f"x{i}", "Do.", ["y"], y={"type": "string"}))
+        mine = loaded.decide([_request(t, tools) for t in TEXTS])
+        assert _said(mine) == _said(policy.decide([_request(t, tools) for t in TEXTS]))
+    assert loaded.slots == before
+    assert {name: len(data) for name, data in _bytes(loaded).items()} == sizes
+    (tmp_path / "again").mkdir()
+    loaded.save(tmp_path / "again")
+    saved = (tmp_path / "planner.safetensors").read_bytes()
+    assert (tmp_path / "again" / "planner.safetensors").read_bytes() == saved
+
+
+def test_a_loaded_planner_can_learn_new_tools(tmp_path: Path) -> None:
+    policy = PlannerPolicy()
+    _learn(policy, 0)
+    policy.save(tmp_path)
+    loaded = PlannerPolicy.load(tmp_path)
+    song = _tool("sing_song", "Sing a song.")
+    loaded.decide([_request("hello", (*TOOLS, song))])
+    rng = np.random.default_rng(0)
+    loaded.decide([_request("hello", (*TOOLS, song))], Sampling(rng))
+    assert "sing_song" in loaded.slots["tool"]
+    _learn(loaded, 1)
+
+
+def test_where_a_call_must_be_made_one_is_made() -> None:
+    policy = PlannerPolicy()
+    tools = (*TOOLS[:1], _tool("ping", "Check that the shop is open."))
+    free, bound = policy.decide(
+        [
+            _request("Thank you, nothing else", tools, "key"),
+            DecisionRequest(
+                _request("Thank you, nothing else").messages,
+                tools,
+                "key",
+                must_call=True,
+            ),
+        ]
+    )
+    assert not free.calls
+    assert [c.name for c in bound.calls] == ["ping"]
+    # Nothing in the conversation is an order number, so there is nothing to call.
+    request = DecisionRequest(_request("hello").messages, TOOLS[:1], must_call=True)
+    assert not policy.decide([request])[0].calls
+    assert not policy.decide([DecisionRequest([], [], must_call=True)])[0].calls
+    sampled = policy.decide(
+        [DecisionRequest(_request("A-1").messages, TOOLS, "k", 0.9, must_call=True)]
+        * 40,
+        Sampling(np.random.default_rng(0)),
+    )
+    assert all(d.calls for d in sampled)
+    task = Task.__new__(Task)
+    steps = [Step(d.message, advantage=1.0, trace=d.trace) for d in sampled]
+    stats = policy.learn(
+        [Group(task, [Trajectory(task, steps)])],
+        learning_rate=0.01,
+        entropy=0.02,
+        trainable=ALL,
+    )
+    assert np.isfinite(stats.loss) and np.isfinite(stats.gradient_norm)
+
+
+def test_long_texts_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_COUNTED_CHARACTERS", 1_000)
+    policy = PlannerPolicy()
+    for i in range(50):
+        assert policy.count_tokens(f"{i} " * 100) == 100
+        assert sum(map(len, policy._tokens)) < 1_500
 
 
 def test_a_known_state_survives_a_full_cache(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from agentgym.policies.calls.conversation import (
+    MAX_SCHEMAS,
     Field,
     Part,
     Result,
@@ -185,7 +186,7 @@ def _generate(
         if (
             isinstance(value, int | float)
             and _fits_number(schema, value)
-            and ("number" in types or float(value).is_integer())
+            and ("number" in types or _is_whole(value))
         ):
             yield Candidate(value, "default")
     if "null" in types:
@@ -216,7 +217,7 @@ def _found_in_text(
             number = _number(text, whole="number" not in types)
             if number is not None and _fits_number(schema, number):
                 found.append((number, "number", span))
-    part.found[key] = found
+    _remember(part.found, key, found)
     return found
 
 
@@ -245,11 +246,17 @@ def _found_in_fields(
             and not isinstance(value, bool)
             and types & {"integer", "number"}
             and _fits_number(schema, value)
-            and (not whole or float(value).is_integer())
+            and (not whole or _is_whole(value))
         ):
             found.append((int(value) if whole else value, "field", fld))
-    result.found[key] = found
+    _remember(result.found, key, found)
     return found
+
+
+def _remember(known: dict[str, Any], key: str, found: Any) -> None:
+    if len(known) >= MAX_SCHEMAS:
+        known.clear()
+    known[key] = found
 
 
 def _fits_string(schema: Mapping[str, Any], value: str) -> bool:
@@ -262,6 +269,11 @@ def _fits_string(schema: Mapping[str, Any], value: str) -> bool:
 def _fits_number(schema: Mapping[str, Any], value: float) -> bool:
     low, high = schema.get("minimum", -1e308), schema.get("maximum", 1e308)
     return bool(low <= value <= high)
+
+
+def _is_whole(value: float) -> bool:
+    # An integer may be too long for a float.
+    return isinstance(value, int) or value.is_integer()
 
 
 def _arrays(
@@ -405,7 +417,7 @@ def _is_valid(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]) ->
     validator = _validator(json.dumps([schema, definitions], default=str))
     try:
         return bool(validator.is_valid(value))
-    except (Unresolvable, re.error):
+    except (Unresolvable, re.error, RecursionError, OverflowError):
         # A value that cannot be checked is not offered.
         return False
 

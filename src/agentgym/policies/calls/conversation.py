@@ -15,8 +15,12 @@ from typing import Any
 
 MAX_FIELDS = 64
 """Fields read from one tool result; the rest of a longer one is left out."""
-MAX_REMEMBERED = 4096
+MAX_REMEMBERED = 1024
 """Texts, and as many tool results, that a reader remembers."""
+MAX_CHARACTERS = 1 << 20
+"""Of all texts, and of all tool results, that a reader remembers."""
+MAX_SCHEMAS = 512
+"""Schemas for which a text, or a tool result, remembers the values found in it."""
 
 _CLAUSE_END = re.compile(
     r"(?<=[.!?;])\s+|\n+|:\s+|\s+-\s+"
@@ -50,9 +54,10 @@ class Said:
         self.text = text
         self.found: dict[str, list[tuple[Any, str, Span]]] = {}
         """Values that a schema (by its key) finds here; see `candidates`."""
-        self.vectors: Any = None
-        self.tokens: Any = None
-        """Encoded clauses; see `vectors.clause_vectors` and `clause_tokens`."""
+        self.vectors: dict[tuple[int, int], Any] = {}
+        """Encoded spans; see `vectors.span_vector`."""
+        self.block: Any = None
+        """Encoded clauses; see `vectors.message_block`."""
 
     @cached_property
     def clauses(self) -> list[Span]:
@@ -155,6 +160,7 @@ class Reader:
     def __init__(self) -> None:
         self._said: dict[str, Said] = {}
         self._results: dict[str, Result] = {}
+        self._characters = {"said": 0, "results": 0}
 
     def read(self, messages: Sequence[Mapping[str, Any]]) -> list[Part]:
         """Parts of a conversation in order. System prompts are not parts of it."""
@@ -184,18 +190,23 @@ class Reader:
     def _said_of(self, text: str) -> Said:
         said = self._said.get(text)
         if said is None:
-            if len(self._said) >= MAX_REMEMBERED:
-                self._said.clear()
+            self._make_room(self._said, "said", len(text))
             said = self._said[text] = Said(text)
         return said
 
     def _result_of(self, content: str) -> Result:
         result = self._results.get(content)
         if result is None:
-            if len(self._results) >= MAX_REMEMBERED:
-                self._results.clear()
+            self._make_room(self._results, "results", len(content))
             result = self._results[content] = read_result(content)
         return result
+
+    def _make_room(self, known: dict[str, Any], kind: str, characters: int) -> None:
+        full = self._characters[kind] + characters > MAX_CHARACTERS
+        if full or len(known) >= MAX_REMEMBERED:
+            known.clear()
+            self._characters[kind] = 0
+        self._characters[kind] += characters
 
 
 def read_result(content: str) -> Result:

@@ -51,8 +51,10 @@ WIDTH = 384
 MAX_TOKENS = 256
 """Tokens that the model sees at once, [CLS] and [SEP] included."""
 
+LAYERS = 6
+"""Layers of the model."""
+
 _CLS, _SEP = 101, 102
-_LAYERS = 6
 _HEADS = 12
 _HEAD_WIDTH = WIDTH // _HEADS
 _WINDOW = MAX_TOKENS - 2
@@ -108,14 +110,17 @@ class EncodedText:
 class SentenceEncoder:
     """all-MiniLM-L6-v2, frozen. May be shared between threads."""
 
-    _loaded: dict[Path, SentenceEncoder] = {}
+    _loaded: dict[tuple[Path, int], SentenceEncoder] = {}
     _loading = threading.Lock()
 
     @classmethod
-    def load(cls, progress: Progress | None = None) -> SentenceEncoder:
+    def load(
+        cls, layers: int = LAYERS, progress: Progress | None = None
+    ) -> SentenceEncoder:
         """Returns the process's encoder, fetching the weights at first use.
 
         Args:
+            layers: How many of the six to run; see `__init__`.
             progress: Told about the download, if there is one.
 
         Raises:
@@ -123,15 +128,17 @@ class SentenceEncoder:
         """
         with cls._loading:
             folder = fetch(MINILM, progress)
-            if folder not in cls._loaded:
-                cls._loaded[folder] = cls(folder)
-            return cls._loaded[folder]
+            if (folder, layers) not in cls._loaded:
+                cls._loaded[folder, layers] = cls(folder, layers)
+            return cls._loaded[folder, layers]
 
-    def __init__(self, folder: Path | str) -> None:
+    def __init__(self, folder: Path | str, layers: int = LAYERS) -> None:
         """Reads the model.
 
         Args:
             folder: Holds `model.safetensors` and `tokenizer.json`.
+            layers: How many of the six to run. Hidden states further down cost less
+                and say more of the words themselves, `pooled` then less of the whole.
 
         Raises:
             FormatError: The folder does not hold this model.
@@ -144,7 +151,7 @@ class SentenceEncoder:
             with safe_open(folder / "model.safetensors", framework="numpy") as weights:
                 self._words, self._positions = _read_embeddings(weights)
                 self._embedding_norm = _Norm.read(weights, "embeddings.LayerNorm")
-                self._layers = [_Layer.read(weights, i) for i in range(_LAYERS)]
+                self._layers = [_Layer.read(weights, i) for i in range(layers)]
         # tokenizers raises a bare Exception for a file that it cannot read.
         except Exception as error:
             raise FormatError(

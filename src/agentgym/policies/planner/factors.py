@@ -9,27 +9,30 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from agentgym.policies.planner.facts import ToolFact, ValueFact, prior
 from agentgym.policies.planner.features import (
+    ASK,
     BLOCKS,
+    FINISH,
     POINTER_FEATURES,
-    Parameter,
     State,
 )
 from agentgym.policies.planner.heads import (
     Array,
+    Case,
     ChoiceHead,
-    Options,
     PointerHead,
     log_softmax,
 )
 
 FactorKey = str | tuple[int, int]
-"""Names a factor: `OPTION`, `ABOUT`, or (tool, parameter) by their positions."""
-OPTION, ABOUT = "option", "about"
-"""What to do; what to ask for."""
+"""Names a factor: one of the following, or (tool, parameter) by their positions."""
+OPTION, CALL, ABOUT = "option", "call", "about"
+"""What to do; which tool to call, where one must be; what to ask for."""
+
+_CURIOSITY = 0.5
+"""How much exploration prefers what is likely: 0 not at all, 1 as the policy itself."""
 
 # An untrained planner prefers tools whose description resembles what was said, calls
 # nothing twice, and finishes when a call has succeeded.
@@ -48,20 +51,27 @@ _TOOL_PRIOR = prior(
 _VALUE_PRIOR = prior(ValueFact, {ValueFact.SAID: 1.0, ValueFact.FOUND: 2.0})
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Pointing:
+    """What one distribution of the pointer head is computed from."""
+
+    slot: int
+    query: Array
+    values: Array
+    """One row for each value that was found."""
+
+
 @dataclass(slots=True, eq=False)
 class Choice:
     """One factor: a distribution and what was drawn from it."""
 
     key: FactorKey
     head: str
+    case: Case | Pointing
+    """What its distribution is computed from."""
     logprobs: Array
     chosen: int = 0
     explored: bool = False
-    parameter: Parameter | None = None
-    options: Options | None = None
-    facts: Array | None = None
-    way: tuple[Array, ...] = ()
-    """What a choice head's `backward` needs."""
 
 
 @dataclass(slots=True, eq=False)
@@ -78,7 +88,7 @@ class Heads:
     """The heads of a planner and the distributions that they give."""
 
     def __init__(self) -> None:
-        self.tool = ChoiceHead(_TOOL_PRIOR, _SIMILARITY["tool"], seed=1)
+        self.tool = ChoiceHead(_TOOL_PRIOR, _SIMILARITY["tool"], seed=1, habits=True)
         self.value = ChoiceHead(_VALUE_PRIOR, _SIMILARITY["value"], seed=2)
         self.pointer = PointerHead(
             BLOCKS, POINTER_FEATURES, (0.0, 0.0, _SIMILARITY["pointer"])
@@ -97,58 +107,46 @@ class Heads:
         return replace(known)
 
     def _compute(self, state: State, key: FactorKey) -> Choice:
-        if key == OPTION:
+        name, case = self._case(state, key)
+        if isinstance(case, Pointing):
+            logits = self.pointer.scores(case.slot, case.query, case.values)
+        else:
+            head = self.by_name[name]
+            assert isinstance(head, ChoiceHead)
+            logits = head.logits(case)
+        return Choice(key, name, case, log_softmax(logits))
+
+    def _case(self, state: State, key: FactorKey) -> tuple[str, Case | Pointing]:
+        """The head that a factor is drawn from, and what it is given."""
+        known: tuple[str, Case | Pointing] | None = state.cases.get(key)
+        if known is None:
+            known = state.cases[key] = self._make_case(state, key)
+        return known
+
+    def _make_case(self, state: State, key: FactorKey) -> tuple[str, Case | Pointing]:
+        tools = state.toolset
+        said, past = state.clauses, state.history
+        if key in (OPTION, CALL):
+            open_ = state.open
+            if key == CALL:
+                open_ = open_ & (np.arange(len(open_)) > max(FINISH, ASK))
             # Once something has been done, whether to finish depends on that, not on
             # any single clause: one that is settled must not hide one that is not.
             settled = 1 if state.last is not None else 0
-            return self._described(
-                key,
-                "tool",
-                state,
-                state.toolset.options,
-                state.facts,
-                state.open,
-                settled,
-            )
+            case = Case(tools.options, said, past, state.facts, open_, settled)
+            return "tool", case
         if key == ABOUT:
-            assert state.toolset.ask_options is not None
-            return self._described(
-                key, "value", state, state.toolset.ask_options, state.ask_facts()
-            )
+            assert tools.ask_options is not None
+            return "value", Case(tools.ask_options, said, past, state.ask_facts())
         assert isinstance(key, tuple)
         tool, index = key
-        parameter = state.toolset.parameters[tool][index]
+        parameter = tools.parameters[tool][index]
         if parameter.options is not None and parameter.values is not None:
             facts = state.value_facts(parameter.values)
-            return self._described(key, "value", state, parameter.options, facts)
-        features = state.features.get(key)
-        if features is None:
-            found = state.candidates(tool, parameter)
-            features = state.pointer_features(found, parameter.name)
-            state.features[key] = features
-        logits = self.pointer.scores(parameter.slot, parameter.query, features)
-        return Choice(key, "pointer", log_softmax(logits), parameter=parameter)
-
-    def _described(
-        self,
-        key: FactorKey,
-        name: str,
-        state: State,
-        options: Options,
-        facts: Array,
-        open_: npt.NDArray[np.bool_] | None = None,
-        detached: int = 0,
-    ) -> Choice:
-        head = self.by_name[name]
-        assert isinstance(head, ChoiceHead)
-        logits, way = head.scores(
-            options, state.clauses, state.history, facts, detached
-        )
-        if open_ is not None:
-            logits = np.where(open_, logits, -np.inf)
-        return Choice(
-            key, name, log_softmax(logits), options=options, facts=facts, way=way
-        )
+            return "value", Case(parameter.options, said, past, facts)
+        found = state.candidates(tool, parameter)
+        values = state.pointer_features(found, parameter.name)
+        return "pointer", Pointing(parameter.slot, parameter.query, values)
 
 
 def draw(
@@ -159,17 +157,27 @@ def draw(
         choice.chosen = int(choice.logprobs.argmax())
         return float(choice.logprobs[choice.chosen])
     odds = np.exp(choice.logprobs)
-    valid = np.flatnonzero(odds > 0)
+    if share <= 0:
+        choice.chosen = _pick(odds, rng)
+        return float(choice.logprobs[choice.chosen])
+    # Siblings that explore at one state try different things: each draws from what
+    # the others have left.
+    left = state.untried.get(choice.key) or np.flatnonzero(odds > 0).tolist()
+    curious = odds[left] ** np.float32(_CURIOSITY)
+    curious /= curious.sum()
     choice.explored = bool(rng.random() < share)
     if choice.explored:
-        # Siblings at one state take turns through a random order, so that they
-        # try different things; each of them alone still draws uniformly.
-        untried = state.untried.setdefault(choice.key, [])
-        if not untried:
-            untried.extend(rng.permutation(valid).tolist())
-        choice.chosen = untried.pop()
+        at = _pick(curious, rng)
+        choice.chosen = left[at]
+        state.untried[choice.key] = left[:at] + left[at + 1 :]
     else:
-        total = odds.cumsum()
-        at = int(np.searchsorted(total, rng.random() * total[-1], side="right"))
-        choice.chosen = min(at, int(valid[-1]))
-    return float(np.log((1 - share) * odds[choice.chosen] + share / len(valid)))
+        choice.chosen = _pick(odds, rng)
+    by_exploring = curious[left.index(choice.chosen)] if choice.chosen in left else 0.0
+    return float(np.log((1 - share) * odds[choice.chosen] + share * by_exploring))
+
+
+def _pick(odds: Array, rng: np.random.Generator) -> int:
+    total = odds.cumsum()
+    at = int((total <= rng.random() * total[-1]).sum())
+    # Rounding may lead past the last one that has any odds.
+    return at if at < len(odds) and odds[at] > 0 else int(odds.nonzero()[0][-1])

@@ -34,15 +34,15 @@ from agentgym.policies.planner.heads import (
     FLAGS,
     HISTORY,
     Array,
+    Block,
     Clauses,
     Indices,
     Options,
 )
 from agentgym.policies.planner.vectors import (
     EMBEDDING_SCALE,
-    clause_tokens,
-    clause_vectors,
     hashed,
+    message_block,
     neighbours,
     span_vector,
 )
@@ -68,6 +68,12 @@ BLOCKS = 3
 """Encoded parts of a value's features: its span, its clause, its field's name."""
 POINTER_FEATURES = BLOCKS * WIDTH + _NEIGHBOURS + len(_KINDS) + len(PlaceFact)
 
+
+_NOTHING = Block(
+    np.zeros((1, WIDTH), np.float32),
+    np.zeros((1, WIDTH), np.float32),
+    np.zeros(1, np.int64),
+)
 
 Slot = Callable[[str, str], int]
 """(head, name) -> row."""
@@ -142,6 +148,15 @@ class ToolSet:
                 [encode([text]) for text in asked], np.array(slots, np.int64)
             )
 
+    @property
+    def size(self) -> int:
+        """Bytes that the encoded texts take."""
+        parameters = [p for compiled in self.parameters for p in compiled]
+        listed = [self.options, self.ask_options, *(p.options for p in parameters)]
+        return sum(p.query.nbytes for p in parameters) + sum(
+            o.sentences.nbytes + o.embeddings.nbytes for o in listed if o is not None
+        )
+
 
 def _compile(
     tool: Tool, name: str, schema: Mapping[str, Any], slot: Slot, encode: Encode
@@ -191,8 +206,8 @@ class State:
         """Kept by the policy for as long as its weights stay the same."""
         self.untried: dict[Any, list[int]] = {}
         """Kept by the policy: what siblings have not explored yet."""
-        self.features: dict[Any, Array] = {}
-        """Kept by the policy: what `pointer_features` said of each parameter."""
+        self.cases: dict[Any, Any] = {}
+        """Kept by the policy: what its heads are given for each factor."""
 
     # What each head is given -----------------------------------------------------
 
@@ -289,22 +304,12 @@ class State:
     # ---------------------------------------------------------------------------
 
     def _read_clauses(self) -> Clauses:
-        means, tokens, starts, flags, count = [], [], [], [], 0
-        for said in self._said:
-            encoded = self._encoded[said.text]
-            means.append(clause_vectors(said, encoded))
-            flags.append(self._clause_flags(said))
-            for rows in clause_tokens(said, encoded):
-                tokens.append(rows)
-                starts.append(count)
-                count += len(rows)
-        nothing = np.zeros((1, WIDTH), np.float32)
+        blocks = [message_block(s, self._encoded[s.text]) for s in self._said]
+        flags = [self._clause_flags(said) for said in self._said]
         # With nothing said, options that look at clauses still need one to look at.
-        empty = 1 if means else 2
+        empty = 1 if blocks else 2
         return Clauses(
-            np.concatenate([*means, *[nothing] * empty]),
-            np.concatenate([*tokens, *[nothing] * empty]),
-            np.array([*starts, *range(count, count + empty)], np.int64),
+            [*blocks, *[_NOTHING] * empty],
             np.concatenate([*flags, np.zeros((empty, FLAGS), np.float32)]),
         )
 
@@ -420,8 +425,8 @@ class State:
             assert isinstance(said, Said)
             encoded = self._encoded[said.text]
             share = np.float32(1 / len(candidate.spans))
-            row[:WIDTH] += share * span_vector(encoded, span.start, span.end)
-            clause = clause_vectors(said, encoded)[said.clause_of(span.start)]
+            row[:WIDTH] += share * span_vector(said, encoded, span.start, span.end)
+            clause = message_block(said, encoded).means[said.clause_of(span.start)]
             row[WIDTH : 2 * WIDTH] += share * clause
             if candidate.kind in ("clause", "sentence", "message"):
                 continue

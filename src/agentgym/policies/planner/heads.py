@@ -6,12 +6,15 @@ tokens of a learned projection, flags (has a call taken it up?) and what has hap
 
     z_c = relu(m_c A + max_t(x_t B) + f_c F + sum_h H[h] + b)
     logit_o = log sum_c exp(z_c . (e_o D + u_o) + s sim(c, o))  +  d_o . (v + v_o)
+              + sum_h G[o, h]
 
 with e_o the encoded description of option o, sim the likeness of a clause to the most
 similar sentence of that description, and d_o facts about the option, such as whether
 it has been called already. The likeness and the facts have weights from the start, so
 that an untrained head is no fool, and options never seen in training are still scored
-by their description. u_o and v_o belong to one option and start at zero.
+by their description. u_o, v_o and G_o belong to one option and start at zero. G, the
+habits, lets what has happened speak for an option whatever was said: "escalate when the
+ticket is overdue" holds in every conversation. Only the head of the tools has it.
 
 A *pointer head* scores values found in the conversation: phi . (sum_b W_b q + u), with
 phi the features of the place where the value stands and q the encoded parameter.
@@ -22,7 +25,9 @@ with finite differences.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -41,21 +46,30 @@ _BETA1, _BETA2 = 0.9, 0.98
 """How much of the gradient's moments Adam keeps at each step."""
 
 
-class Clauses:
-    """What was said, clause by clause: a mean vector each, and their tokens.
+class Block:
+    """A message as the heads see it: a mean vector for each clause, and their tokens.
 
-    The last row stands for nothing said at all.
+    All states of a conversation share the blocks of its messages.
     """
 
-    def __init__(
-        self, means: Array, tokens: Array, starts: Indices, flags: Array
-    ) -> None:
+    def __init__(self, means: Array, tokens: Array, starts: Indices) -> None:
         self.means = means
         self.tokens = tokens
         self.starts = starts
         """Row of `tokens` at which each clause begins; every clause has one or more."""
-        self.flags = flags
-        """Facts about each clause, such as whether a call has taken it up."""
+        self.read: dict[int, tuple[int, Array]] = {}
+        """Kept by heads: what they read here, for as long as their weights stay."""
+        self.alike: dict[int, tuple[Options, Array]] = {}
+        """Kept by heads: the likeness of each clause to each option."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Clauses:
+    """What was said. The last clause stands for nothing said at all."""
+
+    blocks: Sequence[Block]
+    flags: Array
+    """Facts about each clause, such as whether a call has taken it up."""
 
 
 FLAGS = 5
@@ -75,6 +89,76 @@ class Options:
         self.starts = np.cumsum([0, *lengths[:-1]])
         self.embeddings = np.stack([rows.mean(axis=0) for rows in sentences])
         self.slots = slots
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """What one distribution of a choice head is computed from.
+
+    Attributes:
+        history: Buckets of what has happened.
+        facts: One row for each option.
+        open: Options that can be chosen at all; None if all can.
+        detached: So many first options look at no clause, only at what has happened.
+    """
+
+    options: Options
+    clauses: Clauses
+    history: Indices
+    facts: Array
+    open: npt.NDArray[np.bool_] | None = None
+    detached: int = 0
+
+
+class Stack:
+    """Cases laid one below the other, so that they share their matrix products.
+
+    What several cases have in common, the messages of their conversation, is there
+    only once.
+    """
+
+    def __init__(self, cases: Sequence[Case]) -> None:
+        self.cases = cases
+        blocks = {id(b): b for case in cases for b in case.clauses.blocks}
+        self.means = np.concatenate([b.means for b in blocks.values()])
+        self.tokens = np.concatenate([b.tokens for b in blocks.values()])
+        first_token = _firsts(len(b.tokens) for b in blocks.values())
+        self.starts = np.concatenate(
+            [b.starts + n for b, n in zip(blocks.values(), first_token, strict=False)]
+        )
+        self.lengths = np.diff(self.starts, append=len(self.tokens))
+        """Tokens of each clause."""
+
+        first_row = _firsts(len(b.means) for b in blocks.values())
+        where = {
+            key: np.arange(row, row + len(block.means))
+            for (key, block), row in zip(blocks.items(), first_row, strict=False)
+        }
+        self.clause = np.concatenate(
+            [where[id(b)] for case in cases for b in case.clauses.blocks]
+        )
+        """The clause of each row; a row is a clause in one of the cases."""
+        self.flags = np.concatenate([case.clauses.flags for case in cases])
+        ends = _firsts(len(case.clauses.flags) for case in cases)
+        self.rows = [slice(a, b) for a, b in itertools.pairwise(ends)]
+        """Rows of each case."""
+        self.by_clause = np.argsort(self.clause, kind="stable")
+        """Rows in the order of their clauses, every one of which has some."""
+        self.changes = np.flatnonzero(np.diff(self.clause[self.by_clause], prepend=-1))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Way:
+    """What a choice head's `backward` needs of the way to the logits."""
+
+    hidden: Array
+    peaks: npt.NDArray[np.bool_]
+    """Whether a token has the greatest projection of its clause, by unit."""
+    attention: list[Array]
+
+
+def _firsts(counts: Iterable[int]) -> list[int]:
+    return list(itertools.accumulate(counts, initial=0))
 
 
 class Parameters:
@@ -103,7 +187,22 @@ class Parameters:
 class ChoiceHead:
     """Scores described options. See the module's docstring for the formula."""
 
-    def __init__(self, facts: Sequence[float], similarity: float, seed: int) -> None:
+    def __init__(
+        self,
+        facts: Sequence[float],
+        similarity: float,
+        seed: int,
+        habits: bool = False,
+    ) -> None:
+        """Makes an untrained head.
+
+        Args:
+            facts: Weights of the facts.
+            similarity: Weight of the likeness of clause and description.
+            seed: Draws the hidden layer.
+            habits: Whether what has happened also speaks for options by itself.
+        """
+        self.habits = habits
         rng = np.random.default_rng(seed)
 
         def normal(*shape: int, scale: float) -> Array:
@@ -120,90 +219,112 @@ class ChoiceHead:
                 "similarity": np.full(1, similarity, np.float32),
                 "facts": np.array(facts, np.float32),
                 "slot": np.zeros((0, HIDDEN), np.float32),
+                "habit": np.zeros((0, HISTORY if habits else 0), np.float32),
                 "facts_slot": np.zeros((0, len(facts)), np.float32),
             },
-            rows=("slot", "facts_slot"),
+            rows=("slot", "habit", "facts_slot"),
         )
         self._compiled: dict[int, tuple[int, Options, tuple[Array, Array]]] = {}
 
-    def scores(
-        self,
-        options: Options,
-        clauses: Clauses,
-        history: Indices,
-        facts: Array,
-        detached: int = 0,
-    ) -> tuple[Array, tuple[Array, ...]]:
-        """Logits of all options, and what `backward` needs of the way there.
-
-        The first `detached` options look at no clause, only at what has happened.
-        """
+    def logits(self, case: Case) -> Array:
+        """Logits of all options of one case."""
         a = self.parameters.arrays
-        weights, own = self._compile(options)
-        past = a["history"][history].sum(axis=0) + a["bias"]
-        words = clauses.tokens @ a["token"]
-        peaks = np.maximum.reduceat(words, clauses.starts, axis=0)
-        flags = clauses.flags @ a["flag"]
-        hidden = np.maximum(clauses.means @ a["clause"] + peaks + flags + past, 0.0)
-        alike = np.maximum.reduceat(
-            clauses.means @ options.sentences.T, options.starts, axis=1
-        )
-        scores = hidden @ weights.T + a["similarity"] * alike
-        scores[:-1, :detached] = -np.inf
-        scores[-1, detached:] = -np.inf
+        hidden = np.concatenate([self._read(block) for block in case.clauses.blocks])
+        hidden += case.clauses.flags @ a["flag"]
+        hidden += a["history"][case.history].sum(axis=0) + a["bias"]
+        np.maximum(hidden, 0.0, out=hidden)
+        return self._score(case, hidden)[0]
+
+    def scores(self, stack: Stack) -> tuple[list[Array], Way]:
+        """Logits of all options, case by case, and the way there."""
+        a = self.parameters.arrays
+        words = stack.tokens @ a["token"]
+        peaks = np.maximum.reduceat(words, stack.starts, axis=0)
+        hidden = (stack.means @ a["clause"] + peaks)[stack.clause]
+        hidden += stack.flags @ a["flag"]
+        for case, rows in zip(stack.cases, stack.rows, strict=True):
+            hidden[rows] += a["history"][case.history].sum(axis=0) + a["bias"]
+        np.maximum(hidden, 0.0, out=hidden)
+        scored = [
+            self._score(case, hidden[rows])
+            for case, rows in zip(stack.cases, stack.rows, strict=True)
+        ]
+        highest = words == np.repeat(peaks, stack.lengths, axis=0)
+        way = Way(hidden, highest, [attention for _, attention in scored])
+        return [logits for logits, _ in scored], way
+
+    def _read(self, block: Block) -> Array:
+        """What the hidden layer takes from the words of each clause."""
+        version = self.parameters.version
+        known = block.read.get(id(self))
+        if known is None or known[0] != version:
+            a = self.parameters.arrays
+            words = block.tokens @ a["token"]
+            peaks = np.maximum.reduceat(words, block.starts, axis=0)
+            taken: Array = block.means @ a["clause"] + peaks
+            known = block.read[id(self)] = version, taken
+        return known[1]
+
+    def _score(self, case: Case, hidden: Array) -> tuple[Array, Array]:
+        """Logits, and how much each option looks at each clause."""
+        a = self.parameters.arrays
+        weights, own = self._compile(case.options)
+        scores = hidden @ weights.T + a["similarity"] * _alike(case)
+        scores[:-1, : case.detached] = -np.inf
+        scores[-1, case.detached :] = -np.inf
         peak = scores.max(axis=0)
         attention = np.exp(scores - peak)
         total = attention.sum(axis=0)
         attention /= total
-        logits = peak + np.log(total) + (facts * own).sum(axis=1)
-        return logits, (hidden, alike, attention, words)
+        logits: Array = peak + np.log(total) + (case.facts * own).sum(axis=1)
+        if self.habits:
+            habits = a["habit"][np.ix_(case.options.slots, case.history)]
+            logits += habits.sum(axis=1)
+        if case.open is not None:
+            logits[~case.open] = -np.inf
+        return logits, attention
 
     def backward(
         self,
         gradient: dict[str, Array],
-        matches: dict[int, tuple[Options, Array]],
-        options: Options,
-        clauses: Clauses,
-        history: Indices,
-        facts: Array,
-        way: tuple[Array, ...],
-        upstream: Array,
+        stack: Stack,
+        way: Way,
+        upstreams: Sequence[Array],
     ) -> None:
-        """Adds the gradient of `upstream . logits`; `matches` waits for `finish`."""
-        hidden, alike, attention, words = way
-        weights, _ = self._compile(options)
-        pull = attention * upstream
-        by_option: Array = np.matmul(pull.T, hidden)
-        known = matches.get(id(options))
-        if known is None:
-            matches[id(options)] = (options, by_option)
-        else:
-            known[1][...] += by_option
-        gradient["similarity"] += (pull * alike).sum()
-        inner = (pull @ weights) * (hidden > 0)
-        gradient["clause"] += clauses.means.T @ inner
-        gradient["flag"] += clauses.flags.T @ inner
-        spread = np.zeros_like(words)
-        units = np.arange(spread.shape[1])
-        ends = [*clauses.starts[1:], len(words)]
-        for row, (start, end) in enumerate(zip(clauses.starts, ends, strict=True)):
-            spread[start + words[start:end].argmax(axis=0), units] = inner[row]
-        gradient["token"] += clauses.tokens.T @ spread
-        past = inner.sum(axis=0)
-        gradient["history"][history] += past
-        gradient["bias"] += past
-        weighted = facts * upstream[:, None]
-        gradient["facts"] += weighted.sum(axis=0)
-        gradient["facts_slot"][options.slots] += weighted
-
-    @staticmethod
-    def finish(
-        gradient: dict[str, Array], matches: Mapping[int, tuple[Options, Array]]
-    ) -> None:
-        """Adds what `backward` collected: one product for each set of options."""
+        """Adds the gradient of the sum over cases of `upstream . logits`."""
+        inner = np.empty_like(way.hidden)
+        matches: dict[int, tuple[Options, Array]] = {}
+        for case, rows, attention, upstream in zip(
+            stack.cases, stack.rows, way.attention, upstreams, strict=True
+        ):
+            options = case.options
+            weights, _ = self._compile(options)
+            pull: Array = attention * upstream
+            by_option: Array = np.matmul(pull.T, way.hidden[rows])
+            total = matches.setdefault(id(options), (options, np.zeros_like(by_option)))
+            total[1][...] += by_option
+            gradient["similarity"] += (pull * _alike(case)).sum()
+            inner[rows] = pull @ weights
+            if self.habits:
+                places = np.ix_(options.slots, case.history)
+                gradient["habit"][places] += upstream[:, None]
+            weighted = case.facts * upstream[:, None]
+            gradient["facts"] += weighted.sum(axis=0)
+            gradient["facts_slot"][options.slots] += weighted
         for options, by_option in matches.values():
             gradient["slot"][options.slots] += by_option
             gradient["described"] += options.embeddings.T @ by_option
+        inner *= way.hidden > 0
+        gradient["flag"] += stack.flags.T @ inner
+        for case, rows in zip(stack.cases, stack.rows, strict=True):
+            past = inner[rows].sum(axis=0)
+            gradient["history"][case.history] += past
+            gradient["bias"] += past
+        by_clause = np.add.reduceat(inner[stack.by_clause], stack.changes, axis=0)
+        gradient["clause"] += stack.means.T @ by_clause
+        spread = np.repeat(by_clause, stack.lengths, axis=0)
+        spread *= way.peaks
+        gradient["token"] += stack.tokens.T @ spread
 
     def _compile(self, options: Options) -> tuple[Array, Array]:
         p = self.parameters
@@ -217,6 +338,20 @@ class ChoiceHead:
         own = a["facts"] + a["facts_slot"][options.slots]
         self._compiled[id(options)] = (p.version, options, (weights, own))
         return weights, own
+
+
+def _alike(case: Case) -> Array:
+    """Likeness of each clause to each option: to its most similar sentence."""
+    options, found = case.options, []
+    for block in case.clauses.blocks:
+        known = block.alike.get(id(options))
+        if known is None or known[0] is not options:
+            alike = np.maximum.reduceat(
+                block.means @ options.sentences.T, options.starts, axis=1
+            )
+            known = block.alike[id(options)] = options, alike
+        found.append(known[1])
+    return np.concatenate(found)
 
 
 class PointerHead:
@@ -242,25 +377,21 @@ class PointerHead:
     def backward(
         self,
         gradient: dict[str, Array],
-        matches: dict[int, tuple[Array, Array]],
-        slot: int,
-        query: Array,
-        values: Array,
-        upstream: Array,
+        cases: Sequence[tuple[int, Array, Array]],
+        upstreams: Sequence[Array],
     ) -> None:
-        """Adds the gradient of `upstream . logits`; `matches` waits for `finish`."""
-        by_feature = upstream @ values
-        gradient["slot"][slot] += by_feature
-        known = matches.get(slot)
-        if known is None:
-            matches[slot] = (query, by_feature[: self.blocks * WIDTH].copy())
-        else:
-            known[1][...] += by_feature[: self.blocks * WIDTH]
+        """Adds the gradient of the sum over cases of `upstream . logits`.
 
-    def finish(
-        self, gradient: dict[str, Array], matches: Mapping[int, tuple[Array, Array]]
-    ) -> None:
-        """Adds what `backward` collected."""
+        A case is what `scores` is given.
+        """
+        matches: dict[int, tuple[Array, Array]] = {}
+        for (slot, query, values), upstream in zip(cases, upstreams, strict=True):
+            by_feature = upstream @ values
+            gradient["slot"][slot] += by_feature
+            known = matches.setdefault(
+                slot, (query, np.zeros(self.blocks * WIDTH, by_feature.dtype))
+            )
+            known[1][...] += by_feature[: self.blocks * WIDTH]
         for query, by_feature in matches.values():
             blocks = by_feature.reshape(self.blocks, WIDTH)
             gradient["match"] += blocks[:, :, None] * query

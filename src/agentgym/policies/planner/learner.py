@@ -17,24 +17,30 @@ choice had the probability p_sampled when it was drawn, and now has p:
   choice there has anything to say for it.
 
 Each of `_PASSES` passes computes the loss's gradient with respect to the logits of
-every distribution (`_upstream`), takes it through the heads (`_backward`), and moves
-the weights by Adam with the norm of the gradient bounded (`_apply`).
+every distribution (`_upstream`), takes it through the heads (`_pass`), and moves the
+weights by Adam with the norm of the gradient bounded (`_apply`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from agentgym.core.errors import TrainingDiverged
 from agentgym.core.trajectory import Group
 from agentgym.policies.base import UpdateStats
-from agentgym.policies.planner.factors import Choice, FactorKey, Heads, Trace
-from agentgym.policies.planner.features import State
-from agentgym.policies.planner.heads import Adam, Array, PointerHead
+from agentgym.policies.planner.factors import Heads, Pointing, Trace
+from agentgym.policies.planner.heads import (
+    Adam,
+    Array,
+    Case,
+    PointerHead,
+    Stack,
+    log_softmax,
+)
 
 COMPONENTS = {
     "tool": "tool_selection",
@@ -44,9 +50,9 @@ COMPONENTS = {
 """The component of an agent that each head is part of."""
 
 # What is shared by all options moves them all at once: a small share of the rate.
-_RATES = {"match": 0.03, "described": 0.1, "facts": 0.3}
+_RATES = {"match": 0.03, "described": 0.1, "facts": 0.3, "habit": 3.0}
 
-_PASSES = 6
+_PASSES = 4
 """Times that an update goes over its samples."""
 _CLIP = 0.3
 """How far the later passes may move the ratio of probabilities from 1."""
@@ -57,24 +63,28 @@ _LOST = 10.0
 _MAX_GRADIENT = 5.0
 
 
+_AT_ONCE = 256
+"""Distributions whose gradient is computed together: it bounds the memory."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sample:
-    """A factor that was drawn, and what came of it."""
+    """A choice that was drawn, and what came of it."""
 
-    state: State
-    choice: Choice
+    chosen: int
     advantage: float
+    before: float
+    """Its log-probability when it was drawn."""
     drawn: float
-    """Log-probability under the sampler, exploration included."""
+    """The same under the sampler, exploration included."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Push:
-    """A distribution of today's weights and the loss's gradient of its logits."""
+class _Distribution:
+    """A distribution and what was drawn from it by all siblings."""
 
-    state: State
-    choice: Choice
-    gradient: Array
+    case: Case | Pointing
+    samples: list[_Sample]
 
 
 class Learner:
@@ -93,95 +103,69 @@ class Learner:
         trainable: frozenset[str],
     ) -> UpdateStats:
         """Takes all passes; heads of components that are not trainable stay."""
-        samples, steps = _samples(groups)
+        distributions, steps = _distributions(groups)
         stats = UpdateStats(steps_learned=steps)
         stats.gradient_norms = dict.fromkeys(COMPONENTS.values(), 0.0)
-        learnable = [n for n in self.heads.by_name if COMPONENTS[n] in trainable]
+        parts = [
+            (name, some, _stack(some))
+            for name, of_head in distributions.items()
+            for some in _chunks(of_head)
+        ]
+        samples = sum(len(d.samples) for _, some, _ in parts for d in some)
+        count = sum(len(some) for _, some, _ in parts)
         for _ in range(_PASSES if samples else 0):
-            pushes = self._upstream(samples, entropy, stats)
-            gradients = self._backward(pushes, learnable, len(samples))
+            stats.loss = stats.entropy = 0.0
+            gradients = {
+                name: head.parameters.zeros()
+                for name, head in self.heads.by_name.items()
+                if COMPONENTS[name] in trainable
+            }
+            for name, some, stack in parts:
+                loss, spread = self._pass(name, some, stack, entropy, gradients)
+                stats.loss += loss / samples
+                stats.entropy += spread / count
+            for arrays in gradients.values():
+                for array in arrays.values():
+                    array *= np.float32(1 / samples)
             self._apply(gradients, learning_rate, stats)
-            for sample in samples:
-                sample.state.distributions.clear()
         return stats
 
-    def _upstream(
-        self, samples: Sequence[_Sample], entropy: float, stats: UpdateStats
-    ) -> list[_Push]:
-        """The loss's gradient with respect to the logits of each distribution."""
-        pushes: dict[tuple[int, FactorKey], _Push] = {}
-        informed: set[tuple[int, FactorKey]] = set()
-        stats.loss = stats.entropy = 0.0
-        for sample in samples:
-            key = (id(sample.state), sample.choice.key)
-            if key not in pushes:
-                now = self.heads.choice(sample.state, sample.choice.key)
-                pushes[key] = _Push(sample.state, now, np.zeros_like(now.logprobs))
-            now, gradient = pushes[key].choice, pushes[key].gradient
-            chosen = sample.choice.chosen
-            logprob = float(now.logprobs[chosen])
-            before = float(sample.choice.logprobs[chosen])
-            weight = sample.advantage
-            if weight < 0:
-                weight *= _BLAME * min(1.0, float(np.exp(before - sample.drawn)))
-            if weight:
-                informed.add(key)
-            stats.loss -= weight * logprob / len(samples)
-            ratio = float(np.exp(logprob - before))
-            if (ratio > 1 + _CLIP) if weight > 0 else (ratio < 1 - _CLIP):
-                continue
-            gradient += weight * ratio * np.exp(now.logprobs)
-            gradient[chosen] -= weight * ratio
-        for key, push in pushes.items():
-            logprobs = push.choice.logprobs
-            finite = np.where(np.isfinite(logprobs), logprobs, 0.0)
-            probabilities = np.exp(logprobs)
-            spread = -float((probabilities * finite).sum())
-            stats.entropy += spread / len(pushes)
-            bonus = entropy if key in informed else _LOST * entropy
-            gradient = push.gradient
-            gradient += bonus * probabilities * (finite + spread)
-        return list(pushes.values())
-
-    def _backward(
-        self, pushes: Sequence[_Push], learnable: Sequence[str], samples: int
-    ) -> dict[str, dict[str, Array]]:
-        """The gradient of the mean loss, by head and array."""
-        heads = self.heads.by_name
-        gradients = {name: heads[name].parameters.zeros() for name in learnable}
-        matches: dict[str, dict[int, Any]] = {name: {} for name in learnable}
-        for push in pushes:
-            choice, state = push.choice, push.state
-            name = choice.head
-            if name not in gradients:
-                continue
-            upstream = (push.gradient / samples).astype(np.float32)
-            head = heads[name]
-            if isinstance(head, PointerHead):
-                assert choice.parameter is not None
-                head.backward(
-                    gradients[name],
-                    matches[name],
-                    choice.parameter.slot,
-                    choice.parameter.query,
-                    state.features[choice.key],
-                    upstream,
-                )
-            else:
-                assert choice.options is not None and choice.facts is not None
-                head.backward(
-                    gradients[name],
-                    matches[name],
-                    choice.options,
-                    state.clauses,
-                    state.history,
-                    choice.facts,
-                    choice.way,
-                    upstream,
-                )
-        for name, waiting in matches.items():
-            heads[name].finish(gradients[name], waiting)
-        return gradients
+    def _pass(
+        self,
+        name: str,
+        distributions: Sequence[_Distribution],
+        stack: Stack | None,
+        entropy: float,
+        gradients: dict[str, dict[str, Array]],
+    ) -> tuple[float, float]:
+        """Adds the loss's gradient; returns the loss and the entropies, summed up."""
+        head = self.heads.by_name[name]
+        pointings = [d.case for d in distributions if isinstance(d.case, Pointing)]
+        if isinstance(head, PointerHead):
+            logits = [head.scores(p.slot, p.query, p.values) for p in pointings]
+        else:
+            assert stack is not None
+            logits, way = head.scores(stack)
+        loss = spread = 0.0
+        upstreams = []
+        for distribution, scored in zip(distributions, logits, strict=True):
+            lost, width, upstream = _upstream(
+                distribution.samples, log_softmax(scored), entropy
+            )
+            loss += lost
+            spread += width
+            upstreams.append(upstream)
+        gradient = gradients.get(name)
+        if gradient is None:
+            return loss, spread
+        if isinstance(head, PointerHead):
+            head.backward(
+                gradient, [(p.slot, p.query, p.values) for p in pointings], upstreams
+            )
+        else:
+            assert stack is not None
+            head.backward(gradient, stack, way, upstreams)
+        return loss, spread
 
     def _apply(
         self,
@@ -220,20 +204,65 @@ class Learner:
             parameters.version += 1
 
 
-def _samples(groups: Sequence[Group]) -> tuple[list[_Sample], int]:
-    """All factors that have an advantage, and in how many steps they stand."""
-    samples: list[_Sample] = []
+def _upstream(
+    samples: Sequence[_Sample], logprobs: Array, entropy: float
+) -> tuple[float, float, Array]:
+    """Loss, entropy, and the loss's gradient with respect to the logits."""
+    probabilities = np.exp(logprobs)
+    gradient = np.zeros_like(logprobs)
+    loss, informed = 0.0, False
+    for sample in samples:
+        logprob = float(logprobs[sample.chosen])
+        weight = sample.advantage
+        if weight < 0:
+            weight *= _BLAME * min(1.0, math.exp(sample.before - sample.drawn))
+        informed |= weight != 0
+        loss -= weight * logprob
+        ratio = math.exp(logprob - sample.before)
+        if (ratio > 1 + _CLIP) if weight > 0 else (ratio < 1 - _CLIP):
+            continue
+        gradient += np.float32(weight * ratio) * probabilities
+        gradient[sample.chosen] -= weight * ratio
+    finite = np.where(np.isfinite(logprobs), logprobs, np.float32(0))
+    spread = -float((probabilities * finite).sum())
+    bonus = entropy if informed else _LOST * entropy
+    gradient += np.float32(bonus) * probabilities * (finite + np.float32(spread))
+    return loss, spread, gradient
+
+
+def _distributions(
+    groups: Sequence[Group],
+) -> tuple[dict[str, list[_Distribution]], int]:
+    """What has an advantage, by head; and in how many steps it stands."""
+    found: dict[str, dict[int, _Distribution]] = {}
     steps = 0
     for step in (s for g in groups for t in g.trajectories for s in t.steps):
         trace: Trace | None = step.trace
         if trace is None:
             continue
-        before = len(samples)
+        learned = False
         for i, (choice, drawn) in enumerate(
             zip(trace.choices, trace.drawn, strict=True)
         ):
             advantage = step.advantage if i == 0 else step.parameter_advantage
-            if advantage is not None:
-                samples.append(_Sample(trace.state, choice, advantage, drawn))
-        steps += len(samples) > before
-    return samples, steps
+            if advantage is None:
+                continue
+            learned = True
+            # Siblings at one state share the case, and so the distribution.
+            known = found.setdefault(choice.head, {}).setdefault(
+                id(choice.case), _Distribution(choice.case, [])
+            )
+            before = float(choice.logprobs[choice.chosen])
+            known.samples.append(_Sample(choice.chosen, advantage, before, drawn))
+        steps += learned
+    return {head: list(by_case.values()) for head, by_case in found.items()}, steps
+
+
+def _chunks(distributions: Sequence[_Distribution]) -> list[Sequence[_Distribution]]:
+    starts = range(0, len(distributions), _AT_ONCE)
+    return [distributions[start : start + _AT_ONCE] for start in starts]
+
+
+def _stack(distributions: Sequence[_Distribution]) -> Stack | None:
+    cases = [d.case for d in distributions if isinstance(d.case, Case)]
+    return Stack(cases) if cases else None

@@ -33,6 +33,7 @@ from agentgym.policies.calls.wording import asking_words, closing_words
 from agentgym.policies.planner.encoder import WIDTH, SentenceEncoder
 from agentgym.policies.planner.factors import (
     ABOUT,
+    CALL,
     OPTION,
     Choice,
     FactorKey,
@@ -54,15 +55,21 @@ from agentgym.policies.planner.text_cache import TextCache
 from agentgym.utils.files import atomic_write_bytes
 
 FORMAT = "agentgym-planner"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
+_LAYERS = 4
+"""Of the encoder's six: a third less is computed, and what is learned carries over to
+wordings never seen no worse than on the last."""
 _EXPLORE_OPTION = 0.7
 """Share of exploration that goes to the option; the parameters get the rest."""
-_CACHE_BYTES = 96 << 20
+_CACHE_BYTES = 192 << 20
 _MAX_STATES = 4096
 _MAX_TOOLSETS = 1024
+_TOOLSET_BYTES = 128 << 20
+"""What the compiled tool sets may take, about."""
 _MAX_COUNTED = 20_000
-"""Texts of which the number of tokens is remembered."""
+_COUNTED_CHARACTERS = 8 << 20
+"""Texts of which the number of tokens is remembered, and their length in all."""
 
 
 class PlannerPolicy(Policy):
@@ -78,7 +85,7 @@ class PlannerPolicy(Policy):
     }
 
     def __init__(self, encoder: SentenceEncoder | None = None) -> None:
-        self.encoder = encoder or SentenceEncoder.load()
+        self.encoder = encoder or SentenceEncoder.load(_LAYERS)
         self.heads = Heads()
         self.slots: dict[str, dict[str, int]] = {n: {} for n in self.heads.by_name}
         """Row of each tool, value and parameter in the arrays of its head."""
@@ -87,8 +94,16 @@ class PlannerPolicy(Policy):
         self._reader = Reader()
         self._texts = TextCache(self.encoder, _CACHE_BYTES)
         self._toolsets: dict[tuple[int, ...], tuple[ToolSet, Sequence[Tool]]] = {}
+        """By the identities of the tools: a training passes the same ones each time."""
+        self._compiled: dict[str, ToolSet] = {}
+        """By definitions: requests from elsewhere bring equal tools anew each time."""
+        self._compiled_bytes = 0
+        self._allots = True
+        """Whether names never seen get rows of their own, or share one of zeros."""
         self._states: dict[str, State] = {}
         self._tokens: dict[str, int] = {}
+        self._counted = 0
+        """Characters of the texts whose tokens are remembered."""
 
     # Deciding --------------------------------------------------------------------
 
@@ -97,6 +112,11 @@ class PlannerPolicy(Policy):
     ) -> list[Decision]:
         """Answers all requests; equal states are computed once."""
         started = time.perf_counter()
+        if sampling.rng is not None and not self._allots:
+            # Samples may be learned from: whatever they are about needs its own row.
+            self._allots = True
+            self._forget_tools()
+            self._states.clear()
         states = self._read(requests)
         decisions = [
             self._decide(request, state, sampling)
@@ -147,7 +167,9 @@ class PlannerPolicy(Policy):
         # At most one factor is explored at a time: a tool that is new gets the
         # parameters that the policy thinks best, and the other way round.
         share = sampling.exploration
-        choices = [self.heads.choice(state, OPTION)]
+        callable_ = state.open[max(FINISH, ASK) + 1 :].any()
+        first = CALL if request.must_call and callable_ else OPTION
+        choices = [self.heads.choice(state, first)]
         drawn = [draw(state, choices[0], sampling.rng, _EXPLORE_OPTION * share)]
         option = choices[0].chosen
         rest: Sequence[FactorKey] = []
@@ -223,9 +245,12 @@ class PlannerPolicy(Policy):
         """Tokens of the encoder's tokenizer; remembered for texts seen lately."""
         known = self._tokens.get(text)
         if known is None:
-            if len(self._tokens) > _MAX_COUNTED:
+            full = self._counted > _COUNTED_CHARACTERS
+            if full or len(self._tokens) > _MAX_COUNTED:
                 self._tokens.clear()
+                self._counted = 0
             known = self._tokens[text] = self.encoder.count_tokens(text)
+            self._counted += len(text)
         return known
 
     def _message_tokens(self, message: Mapping[str, Any]) -> int:
@@ -277,7 +302,7 @@ class PlannerPolicy(Policy):
         self.slots = {
             n: {k: int(i) for k, i in slots[n].items()} for n in self.heads.by_name
         }
-        self._toolsets.clear()
+        self._forget_tools()
         self._states.clear()
 
     def save(self, folder: Path) -> None:
@@ -285,7 +310,11 @@ class PlannerPolicy(Policy):
         from safetensors.numpy import save
 
         arrays = {
-            f"{name}.{key}": np.ascontiguousarray(array)
+            f"{name}.{key}": np.ascontiguousarray(
+                array[: len(self.slots[name])]
+                if key in head.parameters.row_arrays
+                else array
+            )
             for name, head in self.heads.by_name.items()
             for key, array in head.parameters.arrays.items()
         }
@@ -326,6 +355,9 @@ class PlannerPolicy(Policy):
                 name, _, rest = key.partition(".")
                 weights[name][rest] = array
             policy._load_weights(about["slots"], weights)
+            policy._allots = False
+            for name, head in policy.heads.by_name.items():
+                head.parameters.grow(len(policy.slots[name]) + 1)
             slope, offset = about["calibration"]
             policy.calibration = Calibration(float(slope), float(offset))
         except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
@@ -342,20 +374,38 @@ class PlannerPolicy(Policy):
         known = self._toolsets.get(key)
         if known is not None:
             return known[0]
+        definitions = json.dumps([tool.to_openai() for tool in tools])
+        toolset = self._compiled.get(definitions) or self._compile(tools, definitions)
         if len(self._toolsets) > _MAX_TOOLSETS:
             self._toolsets.clear()
-        definitions = json.dumps([tool.to_openai() for tool in tools])
-        toolset = ToolSet(
-            tools, self._slot, self._pooled, self.count_tokens(definitions)
-        )
-        for name, head in self.heads.by_name.items():
-            head.parameters.grow(len(self.slots[name]))
         # The tools are kept with it, so that no other tool can get their ids.
         self._toolsets[key] = (toolset, tuple(tools))
         return toolset
 
+    def _compile(self, tools: Sequence[Tool], definitions: str) -> ToolSet:
+        full = self._compiled_bytes > _TOOLSET_BYTES
+        if full or len(self._compiled) > _MAX_TOOLSETS:
+            self._forget_tools()
+        toolset = ToolSet(
+            tools, self._slot, self._pooled, self.count_tokens(definitions)
+        )
+        if self._allots:
+            for name, head in self.heads.by_name.items():
+                head.parameters.grow(len(self.slots[name]))
+        self._compiled[definitions] = toolset
+        self._compiled_bytes += toolset.size + len(definitions)
+        return toolset
+
+    def _forget_tools(self) -> None:
+        self._toolsets.clear()
+        self._compiled.clear()
+        self._compiled_bytes = 0
+
     def _slot(self, head: str, name: str) -> int:
         rows = self.slots[head]
+        if not self._allots:
+            # The row behind the last: whoever serves strangers must not grow.
+            return rows.get(name, len(rows))
         return rows.setdefault(name, len(rows))
 
     def _pooled(self, texts: Sequence[str]) -> Array:

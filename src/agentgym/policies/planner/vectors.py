@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from agentgym.policies.calls.conversation import Said
 from agentgym.policies.planner.encoder import WIDTH, EncodedText
-from agentgym.policies.planner.heads import Array, Indices
+from agentgym.policies.planner.heads import Array, Block, Indices
 
 EMBEDDING_SCALE = np.float32(4.0)
 """Length of every vector that the heads are given."""
@@ -20,35 +20,40 @@ _SHORTEST = np.float32(1e-6)
 _WORD = re.compile(r"[A-Za-z']+|[().,:?!]")
 
 
-def clause_vectors(said: Said, encoded: EncodedText) -> Array:
-    """One vector for each clause: the mean over its tokens, of fixed length."""
-    known: Array | None = said.vectors
+def message_block(said: Said, encoded: EncodedText) -> Block:
+    """A message's clauses: the mean over the tokens of each, and the tokens."""
+    known: Block | None = said.block
     if known is None:
-        known = np.zeros((len(said.clauses), WIDTH), np.float32)
-        for row, clause in zip(known, said.clauses, strict=True):
-            row[:] = span_vector(encoded, clause.start, clause.end)
-        said.vectors = known
+        means = np.zeros((len(said.clauses), WIDTH), np.float32)
+        tokens = []
+        for row, clause in zip(means, said.clauses, strict=True):
+            row[:] = span_vector(said, encoded, clause.start, clause.end)
+            tokens.append(_tokens(encoded, clause.start, clause.end))
+        starts = np.cumsum([0, *(len(rows) for rows in tokens[:-1])])
+        known = said.block = Block(means, np.concatenate(tokens), starts)
     return known
 
 
-def clause_tokens(said: Said, encoded: EncodedText) -> list[Array]:
-    """The tokens of each clause, each of fixed length."""
-    known: list[Array] | None = said.tokens
-    if known is None:
-        known = []
-        for clause in said.clauses:
-            inside = _inside(encoded, clause.start, clause.end)
-            rows = encoded.hidden[inside] if inside.any() else encoded.hidden[:1]
-            if not len(rows):
-                rows = np.zeros((1, WIDTH), np.float32)
-            norms = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
-            known.append(EMBEDDING_SCALE / np.maximum(norms, _SHORTEST) * rows)
-        said.tokens = known
-    return known
+def _tokens(encoded: EncodedText, start: int, end: int) -> Array:
+    """The tokens of a clause, each of fixed length; at least one row."""
+    inside = _inside(encoded, start, end)
+    rows = encoded.hidden[inside] if inside.any() else encoded.hidden[:1]
+    if not len(rows):
+        rows = np.zeros((1, WIDTH), np.float32)
+    norms = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
+    scaled: Array = EMBEDDING_SCALE / np.maximum(norms, _SHORTEST) * rows
+    return scaled
 
 
-def span_vector(encoded: EncodedText, start: int, end: int) -> Array:
+def span_vector(said: Said, encoded: EncodedText, start: int, end: int) -> Array:
     """The mean over the tokens of a span, of fixed length; zero if it has none."""
+    known: Array | None = said.vectors.get((start, end))
+    if known is None:
+        known = said.vectors[start, end] = _mean(encoded, start, end)
+    return known
+
+
+def _mean(encoded: EncodedText, start: int, end: int) -> Array:
     inside = _inside(encoded, start, end)
     if not inside.any():
         return np.zeros(WIDTH, np.float32)
@@ -68,8 +73,13 @@ def _inside(encoded: EncodedText, start: int, end: int) -> npt.NDArray[np.bool_]
 def hashed(names: Iterable[str], buckets: int) -> Indices:
     """Distinct buckets of the names, sorted."""
     return np.array(
-        sorted({zlib.crc32(name.encode()) % buckets for name in names}), np.int64
+        sorted({zlib.crc32(_bytes(name)) % buckets for name in names}), np.int64
     )
+
+
+def _bytes(name: str) -> bytes:
+    # JSON in a tool's result can smuggle in surrogates that stand alone.
+    return name.encode("utf-8", "replace")
 
 
 def neighbours(text: str, start: int, end: int) -> list[str]:

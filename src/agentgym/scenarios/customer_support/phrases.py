@@ -20,9 +20,9 @@ what the message tells: ``id`` (the order or ticket number), ``noid`` (no number
 small parts of a message.
 
 Templates were put into splits by a hash, after near twins (sharing 60% of the content
-words of their first alternatives, slots aside) had been put together. Some wordings of
-different splits still come close through other alternatives; a test marks that as
-something to mend. Add a template to one split only.
+words of their first alternatives, slots aside) had been put together; those outside
+training that still came within 75% of a training one, through whichever alternatives,
+were moved to training. Tests hold both. Add a template to one split only.
 """
 
 from __future__ import annotations

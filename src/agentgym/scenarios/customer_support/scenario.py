@@ -44,7 +44,7 @@ class CustomerSupport(Scenario):
     name = "customer_support"
     description = "Service desk of an online shop: orders, refunds, accounts, how-tos"
     difficulty = "easy"
-    estimated_time = "about four minutes"
+    estimated_time = "about a minute"
     system_prompt = SYSTEM_PROMPT
     options = {"tool_failure_rate": 0.0, "patience": 1}
 
@@ -83,10 +83,10 @@ class CustomerSupport(Scenario):
     def training_defaults(self) -> dict[str, Any]:
         """Many tasks in an update and few siblings each: wordings are what is hard."""
         return {
-            "episodes": 36_000,
-            "eval_every": 4_000,
+            "episodes": 15_000,
+            "eval_every": 5_000,
             "learning_rate": 0.01,
-            "batch_size": 64,
+            "batch_size": 72,
             "group_size": 12,
         }
 

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from agentgym.core.task import Difficulty, Split, Task
+from agentgym.scenarios.customer_support.knowledge import CARRIERS
 from agentgym.scenarios.customer_support.language import Speaker
 from agentgym.scenarios.customer_support.tools import TOOLS, WRITING_TOOLS
 from agentgym.scenarios.customer_support.world import (
@@ -148,7 +149,7 @@ class _Draft:
             self.add(
                 "shipments",
                 order_id,
-                rng.choice(["DHL", "UPS", "GLS", "Hermes", "FedEx"]),
+                rng.choice(CARRIERS),
                 parcel,
                 speaker.address().split(", ")[1],
                 _days_ago(-rng.randint(1, 4)),
@@ -210,11 +211,13 @@ def _dress(draft: _Draft, issues: list[Issue], request: str) -> str:
     pieces = [_closed(request), draft.mentioned]
     orders = [issue.order_id for issue in issues if issue.order_id]
     shown = [order for order in orders if order in request]
-    if shown and rng.random() < 0.35:
+    # Two requests with their numbers are enough to keep apart.
+    alone = len(issues) == 1
+    if alone and shown and rng.random() < 0.35:
         other = speaker.near(shown[0]) if rng.random() < 0.4 else speaker.order_id()
         _add_bystander(draft, other)
         pieces.append(speaker.say("other_order", other_order=other))
-    elif draft.email in request + draft.mentioned and rng.random() < 0.35:
+    elif alone and draft.email in request + draft.mentioned and rng.random() < 0.35:
         other_email = speaker.email()
         draft.add("customers", other_email, speaker.name())
         pieces.append(speaker.say("other_email", other_email=other_email))
@@ -222,7 +225,7 @@ def _dress(draft: _Draft, issues: list[Issue], request: str) -> str:
         filler = speaker.say(
             "filler",
             # Beside an order number stands what may be taken for one.
-            zip=speaker.order_id() if shown else speaker.postcode(),
+            zip=speaker.order_id() if alone and shown else speaker.postcode(),
             phone=speaker.phone(),
             name=speaker.name(),
         )
@@ -285,8 +288,14 @@ def _about_order(
         request = speaker.say(
             f"{phrase}/id", order=order_id, product=product, email=draft.email, **slots
         )
+        request = _in_other_words(
+            draft, request, f"{phrase}/noid", product=product, **slots
+        )
         return Issue(intent, plan, order_id), request
     request = speaker.say(f"{phrase}/noid", product=product, **slots)
+    request = _in_other_words(
+        draft, request, f"{phrase}/noid", product=product, **slots
+    )
     if rng.random() < 0.4 and product in request:
         draft.order(status="delivered", delivered_days=rng.randint(20, 60))
     if rng.random() < 0.5:
@@ -296,6 +305,13 @@ def _about_order(
         draft.answers["order_id"] = speaker.say(key, order=order_id, email=draft.email)
         draft.answers["email"] = speaker.say("reply_email", email=draft.email)
     return Issue(intent, plan, order_id, needs="order_id"), request
+
+
+def _in_other_words(draft: _Draft, request: str, key: str, **slots: str) -> str:
+    """A request; most customers put a single one a second time, differently."""
+    if draft.complete or draft.speaker.rng.random() < 0.25:
+        return request
+    return f"{_closed(request)} {draft.speaker.say(key, **slots)}"
 
 
 def _track(draft: _Draft) -> tuple[Issue, str]:
@@ -375,6 +391,7 @@ def _address(draft: _Draft) -> tuple[Issue, str]:
         plan.insert(0, Milestone("", ask="address"))
         draft.answers["address"] = speaker.say("reply_address", address=address)
         request = speaker.say("address_missing/id", order=order[0])
+        request = _in_other_words(draft, request, "address_missing/id", order=order[0])
         return Issue("address", plan, order[0]), request
     return _about_order(draft, "address", "address", order, plan, address=address)
 
@@ -397,9 +414,9 @@ def _invoice(draft: _Draft) -> tuple[Issue, str]:
     if speaker.rng.random() < 0.4:
         kind = "id"
         plan.insert(0, _call("lookup_order", order_id=order_id))
-    request = speaker.say(
-        f"invoice/{kind}", order=order_id, email=draft.email, product=product
-    )
+    slots = {"order": order_id, "email": draft.email, "product": product}
+    request = speaker.say(f"invoice/{kind}", **slots)
+    request = _in_other_words(draft, request, f"invoice/{kind}", **slots)
     return Issue("invoice", plan, order_id), request
 
 
@@ -407,28 +424,26 @@ def _password(draft: _Draft) -> tuple[Issue, str]:
     speaker = draft.speaker
     plan = [_call("reset_password", email=draft.email)]
     if draft.complete or speaker.rng.random() < 0.75:
-        return (
-            Issue("password", plan),
-            speaker.say("password/email", email=draft.email),
-        )
+        request = speaker.say("password/email", email=draft.email)
+        request = _in_other_words(draft, request, "password/noemail")
+        return Issue("password", plan), request
     draft.answers["email"] = speaker.say("reply_email", email=draft.email)
-    return Issue("password", plan, needs="email"), speaker.say("password/noemail")
+    request = speaker.say("password/noemail")
+    request = _in_other_words(draft, request, "password/noemail")
+    return Issue("password", plan, needs="email"), request
 
 
 def _subscription(draft: _Draft) -> tuple[Issue, str]:
     rng = draft.speaker.rng
     channel = rng.choice(["newsletter", "sms", "phone"])
     wanted = rng.random() < 0.4
-    plan = [
-        _call(
-            "update_subscription",
-            email=draft.email,
-            channel=channel,
-            subscribed=wanted,
-        )
-    ]
     verb = "subscribe" if wanted else "unsubscribe"
-    request = draft.speaker.say(f"{verb}_{channel}/email", email=draft.email)
+    plan = [
+        _call("update_subscription", email=draft.email, channel=channel, action=verb)
+    ]
+    key = f"{verb}_{channel}/email"
+    request = draft.speaker.say(key, email=draft.email)
+    request = _in_other_words(draft, request, key, email=draft.email)
     return Issue("subscription", plan), request
 
 
@@ -440,7 +455,9 @@ def _ticket(draft: _Draft) -> tuple[Issue, str]:
     plan = [_call("get_ticket", ticket_id=ticket_id)]
     if status == "overdue":
         plan.append(_call("escalate", reason="overdue_ticket"))
-    return Issue("ticket", plan), speaker.say("ticket/id", ticket=ticket_id)
+    request = speaker.say("ticket/id", ticket=ticket_id)
+    request = _in_other_words(draft, request, "ticket/id", ticket=ticket_id)
+    return Issue("ticket", plan), request
 
 
 def _how_to(draft: _Draft) -> tuple[Issue, str]:
@@ -454,6 +471,7 @@ def _escalation(phrase: str, reason: str) -> Intent:
     def make(draft: _Draft) -> tuple[Issue, str]:
         product = draft.speaker.product()[0]
         request = draft.speaker.say(phrase, product=product)
+        request = _in_other_words(draft, request, phrase, product=product)
         return Issue(phrase, [_call("escalate", reason=reason)]), request
 
     return make
@@ -461,7 +479,10 @@ def _escalation(phrase: str, reason: str) -> Intent:
 
 def _thanks(draft: _Draft) -> tuple[Issue, str]:
     product = draft.speaker.product()[0]
-    return Issue("thanks", []), draft.speaker.say("thanks", product=product)
+    request = draft.speaker.say("thanks", product=product)
+    return Issue("thanks", []), _in_other_words(
+        draft, request, "thanks", product=product
+    )
 
 
 _INTENTS: tuple[Intent, ...] = (
@@ -490,9 +511,7 @@ _INTENTS: tuple[Intent, ...] = (
 # Requests that make sense beside another one in the same message.
 _PAIRABLE: dict[str, Intent] = {
     "track": _track,
-    "double_charge": _double_charge,
     "cancel": _cancel,
     "password": _password,
-    "subscription": _subscription,
     "ticket": _ticket,
 }

@@ -176,14 +176,14 @@ def reset_password(world: World, email: str) -> dict[str, Any]:
 def search_knowledge_base(world: World, query: str) -> dict[str, Any]:
     """The help article that shares the most, and the rarest, words with a query."""
     articles = world.rows("SELECT topic, title, body FROM knowledge_base")
-    titles = [_words(title) for _, title, _ in articles]
-    texts = [title | _words(a[2]) for title, a in zip(titles, articles, strict=True)]
+    index = _index(tuple(articles))
     scores = [0.0] * len(articles)
     for word in _words(query):
-        spelled = word if any(word in text for text in texts) else _respell(word, texts)
-        found = [i for i, text in enumerate(texts) if spelled in text]
+        spelled = index.spelled(word)
+        found = index.articles.get(spelled, ())
         for i in found:
-            scores[i] += (3.0 if spelled in titles[i] else 1.0) / len(found)
+            in_title = spelled in index.titles[i]
+            scores[i] += (3.0 if in_title else 1.0) / len(found)
     best = max(range(len(articles)), key=lambda i: (scores[i], -i), default=None)
     if best is None or scores[best] <= 0:
         raise ToolError("no article found")
@@ -237,7 +237,7 @@ def send_invoice(world: World, order_id: str, email: str) -> dict[str, Any]:
 
 
 def update_subscription(
-    world: World, email: str, channel: str, subscribed: bool
+    world: World, email: str, channel: str, action: str
 ) -> dict[str, Any]:
     """Switches marketing through one channel on or off."""
     if world.row("SELECT 1 FROM customers WHERE email = ?", email) is None:
@@ -247,9 +247,9 @@ def update_subscription(
         "ON CONFLICT DO UPDATE SET subscribed = excluded.subscribed",
         email,
         channel,
-        int(subscribed),
+        int(action == "subscribe"),
     )
-    return {"channel": channel, "subscribed": subscribed}
+    return {"channel": channel, "subscribed": action == "subscribe"}
 
 
 def escalate(world: World, reason: str) -> dict[str, Any]:
@@ -307,11 +307,35 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(w for w in stems if w not in _STOPWORDS)
 
 
-def _respell(word: str, texts: Sequence[frozenset[str]]) -> str:
-    """The known word that a misspelt one most likely stands for."""
-    known = sorted({w for text in texts for w in text if w[0] == word[0]})
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.8)
-    return near[0] if near else word
+class _Index:
+    """The words of a knowledge base."""
+
+    def __init__(self, articles: Sequence[tuple[str, str, str]]) -> None:
+        self.titles = [_words(title) for _, title, _ in articles]
+        self.articles: dict[str, list[int]] = {}
+        """Positions of the articles that a word stands in."""
+        for i, (_, _, body) in enumerate(articles):
+            for word in self.titles[i] | _words(body):
+                self.articles.setdefault(word, []).append(i)
+        self._respelled: dict[str, str] = {}
+
+    def spelled(self, word: str) -> str:
+        """A known word, or the one that a misspelt word most likely stands for."""
+        if word in self.articles:
+            return word
+        known = self._respelled.get(word)
+        if known is None:
+            alike = sorted(w for w in self.articles if w[0] == word[0])
+            near = difflib.get_close_matches(word, alike, n=1, cutoff=0.8)
+            if len(self._respelled) > 10_000:
+                self._respelled.clear()
+            known = self._respelled[word] = near[0] if near else word
+        return known
+
+
+@lru_cache(maxsize=2)
+def _index(articles: tuple[tuple[str, str, str], ...]) -> _Index:
+    return _Index(articles)
 
 
 def _tool(function: Any, description: str, **properties: dict[str, Any]) -> Tool:
@@ -393,8 +417,8 @@ TOOLS: tuple[Tool, ...] = (
         order_id=_ORDER_ID,
         address={
             "type": "string",
-            "minLength": 5,
-            "description": "new delivery address: street and city",
+            "pattern": r"^[0-9]{1,3}( [A-Z][\w'-]*)+,( [A-Z][\w'-]*)+$",
+            "description": "new delivery address: number, street and city",
         },
     ),
     _tool(
@@ -444,9 +468,10 @@ TOOLS: tuple[Tool, ...] = (
             "enum": list(CHANNELS),
             "description": "newsletter, text messages or phone calls",
         },
-        subscribed={
-            "type": "boolean",
-            "description": "true to sign up, false to stop them",
+        action={
+            "type": "string",
+            "enum": ["subscribe", "unsubscribe"],
+            "description": "sign up for them, or stop them",
         },
     ),
     _tool(

@@ -56,6 +56,20 @@ CREATE TABLE subscriptions (
     PRIMARY KEY (email, channel));
 """
 
+# One query, because every episode ends with it: a table's name, its values, a count.
+_EFFECTS = """
+SELECT 'orders', order_id, status, address, 1 FROM orders
+UNION ALL SELECT 'refunds', order_id, amount, NULL, count(*) FROM refunds GROUP BY 2, 3
+UNION ALL SELECT 'replacements', order_id, NULL, NULL, count(*) FROM replacements
+    GROUP BY 2
+UNION ALL SELECT 'escalations', reason, NULL, NULL, count(*) FROM escalations GROUP BY 2
+UNION ALL SELECT 'password_resets', email, NULL, NULL, count(*) FROM password_resets
+    GROUP BY 2
+UNION ALL SELECT 'invoices_sent', order_id, email, NULL, count(*) FROM invoices_sent
+    GROUP BY 2, 3
+UNION ALL SELECT 'subscriptions', email, channel, subscribed, 1 FROM subscriptions
+"""
+
 Rows = Mapping[str, Sequence[tuple[Any, ...]]]
 """Rows by table: all that tells one task's world from another's."""
 
@@ -98,35 +112,11 @@ class World:
 
     def effects(self) -> frozenset[tuple[Any, ...]]:
         """All that agents can change, as comparable facts."""
-        facts: set[tuple[Any, ...]] = set()
-        for order_id, status, address in self.rows(
-            "SELECT order_id, status, address FROM orders"
-        ):
-            facts.add(("order", order_id, status, address))
-        for table in (
-            "refunds",
-            "replacements",
-            "escalations",
-            "password_resets",
-            "invoices_sent",
-            "subscriptions",
-        ):
-            facts.update(
-                (table, *row, count)
-                for *row, count in self.rows(
-                    f"SELECT *, count(*) FROM {table} GROUP BY "
-                    + ",".join(str(i + 1) for i in range(_width(table)))
-                )
-            )
-        return frozenset(facts)
+        return frozenset(self.rows(_EFFECTS))
 
     def close(self) -> None:
         """Frees the memory."""
         self.db.close()
-
-
-def _width(table: str) -> int:
-    return {"refunds": 2, "invoices_sent": 2, "subscriptions": 3}.get(table, 1)
 
 
 @lru_cache(maxsize=1)

@@ -1,0 +1,104 @@
+"""`agentgym serve`: a trained model behind OpenAI's chat completions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentgym.cli.common import (
+    HomeOption,
+    error_line,
+    note,
+    single_command,
+    write_crash_log,
+)
+from agentgym.core.errors import MissingExtraError, UsageError
+
+app = single_command()
+
+
+@app.command()
+def serve(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="A name, a name with a version, or a model's folder."
+        ),
+    ],
+    host: Annotated[
+        str,
+        typer.Option(
+            "--host",
+            metavar="ADDRESS",
+            help="Interface to listen on; one that other machines can reach needs a"
+            " key.",
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option(
+            "--port", min=0, max=65535, help="Port to listen on; 0 takes a free one."
+        ),
+    ] = 8000,
+    api_key: Annotated[
+        str | None,
+        typer.Option(
+            "--api-key",
+            metavar="KEY",
+            envvar="AGENTGYM_API_KEY",
+            help="What clients must send as a bearer token. The environment variable"
+            " keeps it out of the list of processes.",
+        ),
+    ] = None,
+    home_folder: HomeOption = None,
+) -> None:
+    """Serve a trained model as an OpenAI-compatible endpoint.
+
+    Ctrl-C stops it, once the requests on their way are answered.
+    """
+    try:
+        from agentgym.serving import server
+        from agentgym.serving.app import create_app
+    except ModuleNotFoundError as error:
+        if error.name not in ("starlette", "uvicorn"):
+            raise
+        raise MissingExtraError("Serving a model", "api") from None
+    from agentgym.cli.evaluate import load_agent
+    from agentgym.policies.base import DecisionRequest
+
+    if api_key is not None:
+        api_key = api_key.strip()
+        if not (api_key.isascii() and api_key):
+            raise UsageError("The key must be plain ASCII, and not empty.")
+    # First, as it takes no time: a model may take some to load.
+    with server.bind(host, port, guarded=api_key is not None) as listener:
+        name, agent = load_agent(model)
+        if Path(name).name != name:
+            name = Path(name).resolve().name
+        # The first decision makes everything ready that the others need.
+        opening = agent.opening("Hello")
+        agent.policy.decide([DecisionRequest(opening, agent.tools)])
+        address = _address(listener.getsockname())
+        served = create_app(agent, name, api_key=api_key, log=_log)
+        server.run(
+            served,
+            listener,
+            started=lambda: note(
+                f"{name} answers at {address}/v1 (model '{name}', "
+                f"{'with' if api_key else 'without'} a key). Ctrl-C stops it."
+            ),
+        )
+    note("Stopped; every request was answered.")
+
+
+def _address(name: tuple[str, int]) -> str:
+    host = f"[{name[0]}]" if ":" in name[0] else name[0]
+    return f"http://{host}:{name[1]}"
+
+
+def _log(error: Exception) -> None:
+    where = write_crash_log(error)
+    what = f"{type(error).__name__}: {error}".rstrip(": .")
+    error_line(f"A request failed with {what}; the traceback is in {where}.")

@@ -1,0 +1,1 @@
+"""An OpenAI-compatible endpoint of a trained policy."""

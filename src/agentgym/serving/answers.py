@@ -1,0 +1,191 @@
+"""The answers of OpenAI's chat completions, whole and streamed.
+
+The other half of `protocol`, which reads the requests; pure functions as well.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from agentgym.core.tools import ToolCall
+from agentgym.policies.base import Decision
+from agentgym.serving.errors import invalid
+from agentgym.serving.protocol import ChatRequest, CountTokens
+
+FinishReason = Literal["stop", "length", "tool_calls"]
+
+_DONE = b"data: [DONE]\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """An answer: what it says or calls, why it ended, and what it took."""
+
+    model: str
+    content: str | None
+    calls: tuple[ToolCall, ...]
+    finish_reason: FinishReason
+    prompt_tokens: int
+    completion_tokens: int
+    id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(12)}")
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """Tokens as this policy's tokenizer counts them."""
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "total_tokens": self.prompt_tokens + self.completion_tokens,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """The body of an answer that is not streamed."""
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": self.content,
+            "refusal": None,
+        }
+        if self.calls:
+            message["tool_calls"] = [call.to_openai() for call in self.calls]
+        return {
+            **self._head("chat.completion"),
+            "choices": [
+                {
+                    "index": 0,
+                    "message": message,
+                    "logprobs": None,
+                    "finish_reason": self.finish_reason,
+                }
+            ],
+            "usage": self.usage,
+        }
+
+    def chunks(self, *, include_usage: bool = False) -> Iterator[dict[str, Any]]:
+        """The same as a stream: the role, the deltas, why it ended, what it took."""
+        head = self._head("chat.completion.chunk")
+        if include_usage:
+            head["usage"] = None
+        for delta, reason in self._deltas():
+            choice = {
+                "index": 0,
+                "delta": delta,
+                "logprobs": None,
+                "finish_reason": reason,
+            }
+            yield {**head, "choices": [choice]}
+        if include_usage:
+            yield {**head, "choices": [], "usage": self.usage}
+
+    def _deltas(self) -> Iterator[tuple[dict[str, Any], FinishReason | None]]:
+        yield {"role": "assistant", "content": None if self.calls else ""}, None
+        if self.content:
+            yield {"content": self.content}, None
+        for index, call in enumerate(self.calls):
+            whole = call.to_openai()
+            function = {"name": call.name, "arguments": ""}
+            first = {**whole, "index": index, "function": function}
+            yield {"tool_calls": [first]}, None
+            rest = {"arguments": whole["function"]["arguments"]}
+            yield {"tool_calls": [{"index": index, "function": rest}]}, None
+        yield {}, self.finish_reason
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": None,
+        }
+
+
+def complete(
+    request: ChatRequest, decision: Decision, count: CountTokens
+) -> Completion:
+    """Makes a decision the answer to a request.
+
+    Calls get ids that no other has. An answer ends before a stop string and within the
+    limit of tokens. A call that would be longer than the limit is left out: half a call
+    is of no use to anybody.
+
+    Args:
+        request: What was asked.
+        decision: What the policy said to it.
+        count: Tokens of a text.
+
+    Raises:
+        ApiError: A tool must be called, and the policy could call none.
+    """
+    if decision.calls:
+        calls = tuple(
+            ToolCall(call.name, call.arguments, f"call_{secrets.token_hex(12)}")
+            for call in decision.calls
+        )
+        tokens = decision.completion_tokens
+        if request.max_tokens is not None and tokens > request.max_tokens:
+            return Completion(
+                request.model, None, (), "length", decision.prompt_tokens, 0
+            )
+        return Completion(
+            request.model, None, calls, "tool_calls", decision.prompt_tokens, tokens
+        )
+    if request.must_call:
+        raise invalid(
+            "tool_choice asks for a call, but the conversation has no value for a"
+            " required parameter of any tool that may be called.",
+            "tool_choice",
+            "no_call_possible",
+        )
+    whole = str(decision.message.get("content") or "")
+    text, reason = _ended(whole, request, count)
+    tokens = decision.completion_tokens if text == whole else count(text)
+    return Completion(request.model, text, (), reason, decision.prompt_tokens, tokens)
+
+
+def events(completion: Completion, *, include_usage: bool = False) -> Iterator[bytes]:
+    """The server-sent events of a streamed answer, the closing one included."""
+    for chunk in completion.chunks(include_usage=include_usage):
+        yield b"data: %b\n\n" % encode(chunk)
+    yield _DONE
+
+
+def model_dict(name: str, created: int) -> dict[str, Any]:
+    """A model as `/v1/models` lists it."""
+    return {
+        "id": name,
+        "object": "model",
+        "created": created,
+        "owned_by": "agentgym",
+    }
+
+
+def encode(value: dict[str, Any]) -> bytes:
+    """JSON in as few bytes as need be; strict, and plain ASCII."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _ended(
+    text: str, request: ChatRequest, count: CountTokens
+) -> tuple[str, FinishReason]:
+    found = [at for stop in request.stop if (at := text.find(stop)) >= 0]
+    text = text[: min(found)] if found else text
+    limit = request.max_tokens
+    if limit is None or count(text) <= limit:
+        return text, "stop"
+    # More words never have fewer tokens: look for the last word that fits.
+    ends = [0, *(match.end() for match in re.finditer(r"\S+", text))]
+    low, high = 0, len(ends) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if count(text[: ends[middle]]) <= limit:
+            low = middle
+        else:
+            high = middle - 1
+    return text[: ends[low]], "length"

@@ -1,0 +1,139 @@
+"""Answers requests that arrive together together.
+
+One thread does all the work, so that a policy need not be safe for several. While it is
+busy, requests wait; when it is free, it takes all that wait as one batch. A request
+that comes alone is not kept waiting for company.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+MAX_BATCH = 64
+MAX_WAITING = 1024
+
+
+class Overloaded(Exception):
+    """Too many requests wait already."""
+
+
+class _Job(Generic[T, R]):
+    def __init__(self, item: T, future: asyncio.Future[R]) -> None:
+        self.item = item
+        self.future = future
+        self.result: R | Exception | None = None
+
+    def deliver(self) -> None:
+        if self.future.done():  # Whoever asked has gone.
+            return
+        if isinstance(self.result, Exception):
+            self.future.set_exception(self.result)
+        else:
+            self.future.set_result(self.result)  # type: ignore[arg-type]
+
+
+class Batcher(Generic[T, R]):
+    """Runs a function on whatever waits, in a thread of its own.
+
+    Attributes:
+        batches: How many there have been.
+        items: How many items were in them.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Sequence[T]], Sequence[R | Exception]],
+        *,
+        max_batch: int = MAX_BATCH,
+        max_waiting: int = MAX_WAITING,
+    ) -> None:
+        """Prepares; `start` starts.
+
+        Args:
+            function: Gives one result for each item, in their order; an exception as a
+                result is raised where that item was asked for. If it raises itself,
+                the items are tried one by one, so that one cannot spoil the others.
+            max_batch: Items in a batch at most.
+            max_waiting: Items that may wait.
+        """
+        self._function = function
+        self._max_batch = max_batch
+        self._max_waiting = max_waiting
+        self._queue: queue.SimpleQueue[_Job[T, R] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.batches = 0
+        self.items = 0
+
+    def start(self) -> None:
+        """Starts the thread; to be called in the event loop that will ask."""
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(
+            target=self._work, name="agentgym-decide", daemon=True
+        )
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Ends the thread, once everything that waits has its answer."""
+        if self._thread is not None:
+            self._queue.put(None)
+            await asyncio.to_thread(self._thread.join)
+            self._thread = None
+
+    async def ask(self, item: T) -> R:
+        """The result for one item.
+
+        Raises:
+            Overloaded: Too many wait already.
+        """
+        if self._thread is None or self._loop is None:
+            raise RuntimeError("The batcher is not running.")
+        if self._queue.qsize() >= self._max_waiting:
+            raise Overloaded
+        job: _Job[T, R] = _Job(item, self._loop.create_future())
+        self._queue.put(job)
+        return await job.future
+
+    def _work(self) -> None:
+        assert self._loop is not None
+        more = True
+        while more:
+            jobs: list[_Job[T, R]] = []
+            waiting = self._queue.get()
+            while waiting is not None:
+                if not waiting.future.cancelled():
+                    jobs.append(waiting)
+                if len(jobs) >= self._max_batch or self._queue.empty():
+                    break
+                waiting = self._queue.get()
+            more = waiting is not None
+            if jobs:
+                self.batches += 1
+                self.items += len(jobs)
+                self._run(jobs)
+                # Once for the whole batch: waking the loop is what costs.
+                self._loop.call_soon_threadsafe(_deliver, jobs)
+
+    def _run(self, jobs: list[_Job[T, R]]) -> None:
+        try:
+            results = self._function([job.item for job in jobs])
+            for job, result in zip(jobs, results, strict=True):
+                job.result = result
+        except Exception as error:
+            if len(jobs) == 1:
+                jobs[0].result = error
+                return
+            for job in jobs:
+                self._run([job])
+
+
+def _deliver(jobs: list[_Job[T, R]]) -> None:
+    for job in jobs:
+        job.deliver()

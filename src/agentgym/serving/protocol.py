@@ -1,0 +1,347 @@
+"""OpenAI's chat completions: reads and checks requests; `answers` answers them.
+
+Pure functions on bytes and dictionaries, without a web framework, so that every server
+that speaks this protocol reads the same requests and gives the same answers:
+
+    request = parse_chat(parse_json(body), shelf)
+    decision = policy.decide([request.to_decision()])[0]
+    completion = complete(request, decision, policy.count_tokens)
+    body = completion.to_dict()                    # or, one by one, events(completion)
+
+What a server cannot do is refused in a sentence, not ignored, where it would change
+what the answer means (`n`, `logprobs`, `response_format`). What merely tunes sampling
+(`temperature`, `seed` and the like) is checked and has no effect: the likeliest
+decision is taken.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentgym.core.task import Message
+from agentgym.core.tools import Tool
+from agentgym.policies.base import DecisionRequest
+from agentgym.serving.errors import invalid
+from agentgym.serving.tools import NO_TOOLS, Tools, ToolShelf
+
+MAX_BODY = 1 << 20
+"""Bytes of a request."""
+MAX_STOPS = 16
+CHARACTERS_PER_TOKEN = 8
+"""A conversation may have that many for each token of the context, on average."""
+
+CountTokens = Callable[[str], int]
+
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+_RANGES = {
+    "temperature": (0, 2),
+    "top_p": (0, 1),
+    "presence_penalty": (-2, 2),
+    "frequency_penalty": (-2, 2),
+}
+_FLAGS = ("stream", "parallel_tool_calls", "store")
+_REFUSED = {
+    "functions": "Use tools instead of functions.",
+    "function_call": "Use tool_choice instead of function_call.",
+    "logprobs": "Log-probabilities are not offered.",
+    "top_logprobs": "Log-probabilities are not offered.",
+    "audio": "This model answers in text only.",
+}
+
+
+@dataclass(slots=True)
+class ChatRequest:
+    """A request that makes sense.
+
+    Attributes:
+        messages: The contents are strings or None, whatever form they came in.
+        tools: All that came with the request.
+        allowed: Those that `tool_choice` leaves to be called.
+        must_call: One of them has to be.
+        stop: The answer ends before the first of these.
+        max_tokens: Of the answer.
+    """
+
+    model: str
+    messages: list[Message]
+    tools: Tools = NO_TOOLS
+    allowed: tuple[Tool, ...] = ()
+    must_call: bool = False
+    stream: bool = False
+    include_usage: bool = False
+    stop: tuple[str, ...] = ()
+    max_tokens: int | None = None
+
+    @property
+    def question(self) -> tuple[Any, ...]:
+        """Equal for requests in hand to which a policy gives the same answer."""
+        allowed = tuple(tool.name for tool in self.allowed)
+        return json.dumps(self.messages), id(self.tools), allowed, self.must_call
+
+    def to_decision(self) -> DecisionRequest:
+        """The request as a policy gets it."""
+        return DecisionRequest(self.messages, self.allowed, must_call=self.must_call)
+
+
+def parse_json(body: bytes) -> dict[str, Any]:
+    """Reads the body of a request.
+
+    Raises:
+        ApiError: It is no JSON object.
+    """
+    try:
+        value = json.loads(body, parse_constant=_refuse, parse_float=_finite)
+        if b"\\ud" in body or b"\\uD" in body:
+            # Surrogates that stand alone are no text: nothing could encode them.
+            clean = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+            value = json.loads(clean)
+    except RecursionError:
+        raise invalid("The body is nested too deeply.") from None
+    except ValueError as error:
+        raise invalid(f"The body is no valid JSON: {error}.") from None
+    if not isinstance(value, dict):
+        raise invalid("The body must be a JSON object.")
+    return value
+
+
+def parse_chat(payload: dict[str, Any], shelf: ToolShelf) -> ChatRequest:
+    """Reads a request for a chat completion.
+
+    Raises:
+        ApiError: It is wrong, or asks for what is not offered.
+    """
+    _check_options(payload)
+    model = payload.get("model")
+    if not isinstance(model, str) or not model:
+        raise invalid("model must name the model.", "model")
+    tools = shelf.get(payload.get("tools"))
+    allowed, must_call = _tool_choice(payload.get("tool_choice"), tools.offered)
+    options = _object(payload, "stream_options")
+    return ChatRequest(
+        model=model,
+        messages=_messages(payload.get("messages")),
+        tools=tools,
+        allowed=allowed,
+        must_call=must_call,
+        stream=bool(payload.get("stream")),
+        include_usage=bool(options.get("include_usage")),
+        stop=_stop(payload.get("stop")),
+        max_tokens=min((n for n in _limits(payload) if n is not None), default=None),
+    )
+
+
+def check_length(request: ChatRequest, count: CountTokens, limit: int) -> None:
+    """Refuses a conversation that is longer than what a policy reads.
+
+    Args:
+        request: All of it counts, the definitions of the tools included.
+        count: Tokens of a text.
+        limit: The policy's context, in tokens.
+
+    Raises:
+        ApiError: It is too long. Nothing is ever cut off in silence.
+    """
+    texts = [
+        request.tools.text,
+        *(text for m in request.messages for text in _texts(m)),
+    ]
+    characters = sum(map(len, texts))
+    # A token has at least one byte: most conversations need not be counted.
+    if sum(len(t) if t.isascii() else 4 * len(t) for t in texts) <= limit:
+        return
+    if characters > CHARACTERS_PER_TOKEN * limit:
+        size = f"{characters:,} characters"
+        most = f"{CHARACTERS_PER_TOKEN * limit:,} characters"
+    else:
+        tokens = sum(map(count, texts))
+        if tokens <= limit:
+            return
+        size, most = f"{tokens:,} tokens", f"{limit:,} tokens"
+    raise invalid(
+        f"Messages and tools have {size}; this model reads at most {most}."
+        " Shorten the conversation or leave tools out.",
+        "messages",
+        "context_length_exceeded",
+    )
+
+
+def _texts(message: Message) -> Iterator[str]:
+    yield message["content"] or ""
+    for call in message.get("tool_calls", ()):
+        yield call["function"]["name"]
+        yield call["function"]["arguments"]
+
+
+def _check_options(payload: dict[str, Any]) -> None:
+    for name, text in _REFUSED.items():
+        if payload.get(name):
+            raise invalid(text, name, "unsupported_parameter")
+    if payload.get("n") not in (None, 1) or isinstance(payload.get("n"), bool):
+        raise invalid("n must be 1: one answer is given for each request.", "n")
+    for name, (low, high) in _RANGES.items():
+        value = payload.get(name)
+        if value is not None and not (_is_number(value) and low <= value <= high):
+            raise invalid(f"{name} must be a number from {low} to {high}.", name)
+    for name in _FLAGS:
+        if not isinstance(payload.get(name, False), bool | None):
+            raise invalid(f"{name} must be true or false.", name)
+    if payload.get("modalities") not in (None, ["text"]):
+        raise invalid("This model answers in text only.", "modalities")
+    kind = _object(payload, "response_format").get("type", "text")
+    if kind != "text":
+        raise invalid(
+            'response_format must be {"type": "text"}: this model calls tools and'
+            " answers in words. For structured data, offer a tool and set tool_choice"
+            ' to "required".',
+            "response_format",
+            "unsupported_parameter",
+        )
+
+
+def _messages(given: Any) -> list[Message]:
+    if not isinstance(given, list) or not given:
+        raise invalid("messages must be a list with at least one message.", "messages")
+    return [_message(raw, f"messages[{i}]") for i, raw in enumerate(given)]
+
+
+def _message(raw: Any, where: str) -> Message:
+    role = raw.get("role") if isinstance(raw, dict) else None
+    if not isinstance(role, str) or role not in _ROLES:
+        known = ", ".join(_ROLES)
+        raise invalid(f"{where}.role must be one of {known}.", f"{where}.role")
+    message: Message = {
+        "role": "system" if role == "developer" else role,
+        "content": _content(raw.get("content"), f"{where}.content"),
+    }
+    name = raw.get("name")
+    if name is not None:
+        if not isinstance(name, str):
+            raise invalid(f"{where}.name must be a string.", f"{where}.name")
+        message["name"] = name
+    if role == "assistant" and raw.get("tool_calls"):
+        message["tool_calls"] = _calls(raw["tool_calls"], f"{where}.tool_calls")
+    if role == "tool":
+        answered = raw.get("tool_call_id")
+        where = f"{where}.tool_call_id"
+        if not isinstance(answered, str):
+            raise invalid(f"{where} must name the call that is answered.", where)
+        message["tool_call_id"] = answered
+    return message
+
+
+def _content(content: Any, where: str) -> str | None:
+    if content is None or isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise invalid(f"{where} must be a string, null or a list of parts.", where)
+    texts = []
+    for i, part in enumerate(content):
+        kind = part.get("type") if isinstance(part, dict) else None
+        text = part.get(kind) if kind in ("text", "refusal") else None
+        if not isinstance(text, str):
+            raise invalid(
+                f"{where}[{i}] must be a part of text: this model reads nothing else.",
+                where,
+            )
+        texts.append(text)
+    return "\n".join(texts)
+
+
+def _calls(given: Any, where: str) -> list[dict[str, Any]]:
+    if not isinstance(given, list):
+        raise invalid(f"{where} must be a list.", where)
+    calls = []
+    for i, raw in enumerate(given):
+        function = raw.get("function") if isinstance(raw, dict) else None
+        parts = function if isinstance(function, dict) else {}
+        name, arguments = parts.get("name"), parts.get("arguments")
+        if not isinstance(name, str) or not isinstance(arguments, str):
+            raise invalid(
+                f"{where}[{i}].function must have a name and arguments, both strings.",
+                where,
+            )
+        if not isinstance(raw.get("id"), str):
+            raise invalid(f"{where}[{i}].id must be a string.", where)
+        calls.append(
+            {
+                "id": raw["id"],
+                "type": "function",
+                "function": {"name": name, "arguments": arguments},
+            }
+        )
+    return calls
+
+
+def _tool_choice(choice: Any, tools: Sequence[Tool]) -> tuple[tuple[Tool, ...], bool]:
+    """Which tools may be called, and whether one must be."""
+    if choice is None or choice == "auto":
+        return tuple(tools), False
+    if choice == "none":
+        return (), False
+    if choice == "required":
+        allowed = tuple(tools)
+    elif isinstance(choice, dict) and choice.get("type") == "function":
+        function = choice.get("function")
+        name = function.get("name") if isinstance(function, dict) else None
+        allowed = tuple(tool for tool in tools if tool.name == name)
+    else:
+        raise invalid(
+            'tool_choice must be "auto", "required", "none" or'
+            ' {"type": "function", "function": {"name": ...}}.',
+            "tool_choice",
+        )
+    if not allowed:
+        raise invalid(
+            "tool_choice asks for a tool that tools do not have.", "tool_choice"
+        )
+    return allowed, True
+
+
+def _stop(given: Any) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    stops = [given] if isinstance(given, str) else given
+    if (
+        not isinstance(stops, list)
+        or len(stops) > MAX_STOPS
+        or not all(isinstance(text, str) for text in stops)
+    ):
+        raise invalid(f"stop must be a string or a list of up to {MAX_STOPS}.", "stop")
+    return tuple(text for text in stops if text)
+
+
+def _limits(payload: dict[str, Any]) -> Iterator[int | None]:
+    for name in ("max_tokens", "max_completion_tokens"):
+        value = payload.get(name)
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if value is not None and not (whole and value >= 1):
+            raise invalid(f"{name} must be a whole number of at least 1.", name)
+        yield value
+
+
+def _object(payload: dict[str, Any], name: str) -> dict[str, Any]:
+    value = payload.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise invalid(f"{name} must be an object.", name)
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:20]} is too large")
+    return value

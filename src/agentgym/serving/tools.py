@@ -1,0 +1,228 @@
+"""Tool definitions that came with a request: checked once, then known by content.
+
+Checking a JSON schema takes longer than a decision, and policies keep what they made
+of tools they know. Clients send the same definitions with every request, so equal ones
+become the same `Tool` objects, within a memory bound.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from agentgym.core.tools import Tool
+from agentgym.serving.errors import ApiError, invalid
+from agentgym.serving.patterns import is_safe
+
+MAX_TOOLS = 128
+MAX_DEFINITIONS = 256 << 10
+"""Characters of all definitions together, as JSON."""
+MAX_DEPTH = 24
+"""Of nesting in a schema."""
+MAX_VALUES = 1_000
+"""Parameters and listed values of all tools together: policies read each of them."""
+_SHELF_CHARACTERS = 8 << 20
+"""Of the definitions that are kept."""
+
+_NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """The tools of a request.
+
+    Attributes:
+        offered: In the order of the request.
+        text: Their definitions as JSON.
+    """
+
+    offered: tuple[Tool, ...]
+    text: str
+
+
+NO_TOOLS = Tools((), "")
+
+
+class ToolShelf:
+    """Tools by their definitions; the most recently used within a memory bound.
+
+    For one thread: that of the event loop.
+    """
+
+    def __init__(self, limit: int = _SHELF_CHARACTERS) -> None:
+        self._limit = limit
+        self._known: dict[str, Tools] = {}
+        self.size = 0
+        """Characters of the definitions that are kept."""
+
+    def get(self, definitions: Any) -> Tools:
+        """The tools of a request's `tools`, which may be null.
+
+        Raises:
+            ApiError: They are no valid definitions, or too many.
+        """
+        if definitions is None or definitions == []:
+            return NO_TOOLS
+        if not isinstance(definitions, list):
+            raise invalid("tools must be a list of function definitions.", "tools")
+        key = _key(definitions)
+        known = self._known.pop(key, None)
+        if known is None:
+            known = Tools(parse_tools(definitions), key)
+            self.size += len(key)
+        self._known[key] = known
+        while self.size > self._limit and len(self._known) > 1:
+            oldest = next(iter(self._known))
+            del self._known[oldest]
+            self.size -= len(oldest)
+        return known
+
+
+def _key(definitions: list[Any]) -> str:
+    if len(definitions) > MAX_TOOLS:
+        raise invalid(
+            f"{len(definitions)} tools are too many: at most {MAX_TOOLS} are allowed.",
+            "tools",
+            "too_many_tools",
+        )
+    try:
+        key = json.dumps(definitions)
+    except RecursionError:
+        raise invalid("tools are nested too deeply.", "tools") from None
+    if len(key) > MAX_DEFINITIONS:
+        raise invalid(
+            f"The tools take {len(key):,} characters; at most {MAX_DEFINITIONS:,} are"
+            " allowed.",
+            "tools",
+            "too_many_tools",
+        )
+    return key
+
+
+def parse_tools(definitions: list[Any]) -> tuple[Tool, ...]:
+    """Reads tool definitions.
+
+    Raises:
+        ApiError: One of them is wrong.
+    """
+    tools: dict[str, Tool] = {}
+    values = 0
+    for i, definition in enumerate(definitions):
+        tool, size = _parse_tool(definition, f"tools[{i}]")
+        if tool.name in tools:
+            raise invalid(f"Two tools are named '{tool.name}'.", f"tools[{i}]")
+        tools[tool.name] = tool
+        values += size
+        if values > MAX_VALUES:
+            raise invalid(
+                f"The tools have more than {MAX_VALUES:,} parameters and listed values"
+                " in all.",
+                "tools",
+                "too_many_tools",
+            )
+    return tuple(tools.values())
+
+
+def _parse_tool(definition: Any, where: str) -> tuple[Tool, int]:
+    function = definition.get("function") if isinstance(definition, dict) else None
+    if not isinstance(function, dict) or definition.get("type") != "function":
+        raise invalid(
+            f'{where} must be {{"type": "function", "function": {{...}}}}.', where
+        )
+    name = function.get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise invalid(
+            f"{where}.function.name must have 1 to 128 letters, digits or any of"
+            " '_-.:/'.",
+            f"{where}.function.name",
+        )
+    if not isinstance(function.get("description") or "", str):
+        raise invalid(
+            f"The description of tool '{name}' must be a string.",
+            f"{where}.function.description",
+        )
+    parameters = function.get("parameters")
+    where = f"{where}.function.parameters"
+    if parameters is None:
+        parameters = {}
+    if not isinstance(parameters, dict) or parameters.get("type", "object") != "object":
+        raise _bad_schema(name, where, "it must describe an object")
+    size = _check_schema(name, where, parameters)
+    return Tool.from_openai(definition), size
+
+
+def _check_schema(name: str, where: str, schema: dict[str, Any]) -> int:
+    """Returns the number of parameters and listed values."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError
+
+    size = 0
+    for key, value in _entries(name, where, schema):
+        if key in ("$ref", "$dynamicRef") and not str(value).startswith("#"):
+            # jsonschema would fetch it: from the network, or from this machine's disk.
+            raise _bad_schema(
+                name, where, f"'{key}' points outside of it, to {_short(value)}"
+            )
+        if key == "pattern" and isinstance(value, str):
+            _check_pattern(name, where, value)
+        elif key == "patternProperties" and isinstance(value, dict):
+            for pattern in value:
+                _check_pattern(name, where, pattern)
+        elif key in ("enum", "properties") and isinstance(value, list | dict):
+            size += len(value)
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        at = ".".join(str(part) for part in error.absolute_path)
+        reason = f"{at}: {error.message}" if at else error.message
+        raise _bad_schema(name, where, _short(reason, 200)) from None
+    except Exception as error:
+        # Values that no schema can have make the checker itself stumble.
+        raise _bad_schema(name, where, type(error).__name__) from None
+    return size
+
+
+def _check_pattern(name: str, where: str, pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError):
+        raise _bad_schema(
+            name, where, f"{_short(pattern)} is no regular expression"
+        ) from None
+    if not is_safe(pattern):
+        raise _bad_schema(
+            name,
+            where,
+            f"the pattern {_short(pattern)} could take very long on some texts;"
+            " use simpler repetitions",
+        )
+
+
+def _entries(name: str, where: str, schema: Any) -> Iterator[tuple[str, Any]]:
+    """All entries of all objects in a schema."""
+    waiting = [(schema, 1)]
+    while waiting:
+        value, depth = waiting.pop()
+        if depth > MAX_DEPTH:
+            raise _bad_schema(name, where, f"it is nested deeper than {MAX_DEPTH}")
+        if isinstance(value, dict):
+            yield from value.items()
+            waiting += [(below, depth + 1) for below in value.values()]
+        elif isinstance(value, list):
+            waiting += [(below, depth + 1) for below in value]
+
+
+def _bad_schema(name: str, where: str, reason: str) -> ApiError:
+    return invalid(
+        f"The parameters of tool '{name}' are no schema that can be used: {reason}.",
+        where,
+        "invalid_function_parameters",
+    )
+
+
+def _short(value: Any, length: int = 80) -> str:
+    text = value if length > 80 and isinstance(value, str) else repr(value)
+    return text if len(text) <= length else f"{text[:length]}..."
