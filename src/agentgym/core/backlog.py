@@ -1,20 +1,23 @@
-"""Tasks that were not solved when they were last tried, to be met again.
+"""Tasks that are met again: those that went wrong, then those met longest ago.
 
 What a batch of tasks has to teach lies mostly in those that go wrong. So a part of each
-batch goes to earlier tasks that did: they are sampled anew, on the current weights, and
-leave the backlog once they are solved. An entry names its task by how it was drawn, so
-that a resumed run meets the same tasks again.
+batch goes to earlier tasks: they are sampled anew, on the current weights. Those that
+were not solved when they were last tried come first. Once few are left, solved ones
+fill their places, so that a batch is as large as was asked for and what was learned is
+not forgotten. An entry names its task by how it was drawn, so that a resumed run meets
+the same tasks again.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 from agentgym.core.task import Task
 from agentgym.core.trajectory import Group
 
 MOST = 256
-"""Entries that are kept; the oldest go first."""
+"""Entries of either kind that are kept; the oldest go first."""
 _REST = 3
 """Iterations until a task is met again."""
 
@@ -26,39 +29,47 @@ Draw = Callable[[int, int], Sequence[Task]]
 
 
 class Backlog:
-    """Unsolved tasks, oldest first."""
+    """Unsolved and solved tasks, oldest first."""
 
-    def __init__(self, entries: list[Entry], draw: Draw) -> None:
+    def __init__(self, unsolved: list[Entry], solved: list[Entry], draw: Draw) -> None:
         """Takes up where a checkpoint's entries stand.
 
         Args:
-            entries: Changed in place: they belong to the training's progress.
+            unsolved: Changed in place: they belong to the training's progress.
+            solved: The same.
             draw: Draws tasks of the training split.
         """
-        self._entries = entries
+        self._unsolved, self._solved = unsolved, solved
+        entries = [*unsolved, *solved]
         draws = {(e[0], e[1]): draw(e[0], e[1]) for e in entries}
         self._tasks = {_key(e): draws[e[0], e[1]][e[2]] for e in entries}
 
     def take(self, iteration: int, most: int) -> list[tuple[Entry, Task]]:
         """Takes out tasks that have rested, up to so many."""
-        ready = [e for e in self._entries if iteration - e[3] >= _REST][:most]
-        taken = [(entry, self._tasks.pop(_key(entry))) for entry in ready]
-        kept = [e for e in self._entries if not any(e is r for r in ready)]
-        self._entries[:] = kept
+        ready = (
+            (entries, entry)
+            for entries in (self._unsolved, self._solved)
+            for entry in entries
+            if iteration - entry[3] >= _REST
+        )
+        taken = []
+        for entries, entry in list(itertools.islice(ready, most)):
+            entries.remove(entry)
+            taken.append((entry, self._tasks.pop(_key(entry))))
         return taken
 
     def note(self, entry: Entry, group: Group, iteration: int) -> None:
-        """Puts a task in, unless all who started from its beginning solved it."""
+        """Puts a task in. It is solved if all who started from its beginning did so."""
         started = [
             t for t in group.trajectories if not (t.steps and t.steps[0].replayed)
         ]
-        if all(t.success for t in started):
-            return
+        done = all(t.success for t in started)
+        entries = self._solved if done else self._unsolved
         entry = [*entry[:3], iteration]
-        self._entries.append(entry)
+        entries.append(entry)
         self._tasks[_key(entry)] = group.task
-        while len(self._entries) > MOST:
-            self._tasks.pop(_key(self._entries.pop(0)), None)
+        if len(entries) > MOST:
+            del self._tasks[_key(entries.pop(0))]
 
 
 def _key(entry: Entry) -> tuple[int, int, int]:

@@ -50,7 +50,8 @@ class Progress:
         best_decisions: Confidence and correctness of each decision of that evaluation.
         convergence_episode: Episodes at the first evaluation that reached the target.
         recent: Episodes and how many of them broke, for the latest iterations.
-        backlog: Tasks to be met again; see `backlog`.
+        unsolved: Tasks to be met again; see `backlog`.
+        solved: The same.
     """
 
     settings: dict[str, float]
@@ -63,7 +64,8 @@ class Progress:
     best_decisions: list[tuple[float, bool]] = field(default_factory=list)
     convergence_episode: int | None = None
     recent: list[list[int]] = field(default_factory=list)
-    backlog: list[list[int]] = field(default_factory=list)
+    unsolved: list[list[int]] = field(default_factory=list)
+    solved: list[list[int]] = field(default_factory=list)
 
     def count_broken(self, episodes: Sequence[Trajectory], budget: float) -> None:
         """Notes how many episodes of an iteration broke.

@@ -87,7 +87,7 @@ class TrainingConfig(BaseModel):
         0.33,
         ge=0,
         lt=1,
-        description="Share of a batch for tasks that went wrong and are met again.",
+        description="Share of a batch for earlier tasks, first those that went wrong.",
     )
     credit: Literal["state", "broadcast"] = Field(
         "state",

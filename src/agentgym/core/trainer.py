@@ -249,7 +249,8 @@ def run_training(
         policy.load_state(start.policy)
     scenario.baseline_tokens = progress.baseline_tokens
     settings = progress.settings
-    backlog = Backlog(progress.backlog, partial(draw_tasks, scenario, "train"))
+    draw = partial(draw_tasks, scenario, "train")
+    backlog = Backlog(progress.unsolved, progress.solved, draw)
     began = time.perf_counter() - progress.seconds
     saved = time.perf_counter()
 
@@ -315,11 +316,11 @@ def run_training(
         size = min(config.batch_size, -(-left // config.group_size))
         revisits = int(size * config.revisit)
         again = backlog.take(progress.iteration, revisits)
-        fresh = draw_tasks(scenario, "train", number, size - revisits)
+        fresh = draw(number, size - revisits)
         tasks = [*fresh, *(task for _, task in again)]
         entries = [[number, size - revisits, i] for i in range(len(fresh))]
         entries += [entry for entry, _ in again]
-        ahead = draw_tasks(scenario, "train", number + 1, size - revisits)
+        ahead = draw(number + 1, size - revisits)
         policy.prepare([task.messages for task in ahead])
         rng = np.random.default_rng([config.seed, progress.iteration])
         sampling = Sampling(rng, settings["exploration"] * (1.0 - 0.8 * fraction))

@@ -18,6 +18,7 @@ from agentgym.core.tools import Tool
 from agentgym.core.trajectory import Group, Step, Trajectory
 from agentgym.policies.base import Decision, DecisionRequest, Sampling
 from agentgym.policies.calibration import Calibration
+from agentgym.policies.planner import learner
 from agentgym.policies.planner import policy as module
 from agentgym.policies.planner.encoder import WIDTH, EncodedText, SentenceEncoder
 from agentgym.policies.planner.policy import PlannerPolicy
@@ -242,6 +243,21 @@ def test_nothing_to_learn_from_changes_nothing() -> None:
     before = _bytes(policy)
     stats = policy.learn([], learning_rate=0.1, entropy=0.1, trainable=ALL)
     assert stats.steps_learned == 0 and _bytes(policy) == before
+
+
+def test_what_goes_well_nearly_surely_moves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(learner, "_SETTLED", -np.inf)
+    policy = PlannerPolicy()
+    (group,) = _groups(policy, 0)
+    steps = group.trajectories[0].steps
+    for step in steps:
+        step.advantage = step.parameter_advantage = 1.0
+    rates: Any = {"learning_rate": 0.01, "entropy": 0.02, "trainable": ALL}
+    assert policy.learn([group], **rates).gradient_norm == 0.0
+    steps[0].advantage = -0.5
+    assert policy.learn([group], **rates).gradient_norm > 0.0
 
 
 def test_saved_and_loaded_it_decides_the_same(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ choice had the probability p_sampled when it was drawn, and now has p:
 - w is 1 for what went well. What went badly counts `_BLAME`, and less where only
   exploration made it likely (p_sampled / q, with q the sampler's own probability): a
   lucky find counts in full, a blunder that the policy would not have made does not.
+- Distributions in which all went well, and nearly surely so, are left out: they would
+  cost as much as all others, and move nothing.
 - The bonus is `_LOST` times larger where all siblings went wrong alike, so that no
   choice there has anything to say for it.
 
@@ -60,9 +62,9 @@ _BLAME = 0.5
 """Weight of what went wrong, relative to what went right."""
 _LOST = 10.0
 """Entropy bonus where all siblings went wrong alike, relative to elsewhere."""
+_SETTLED = -0.03
+"""Log-probability above which a choice that went well has nothing to teach."""
 _MAX_GRADIENT = 5.0
-
-
 _AT_ONCE = 256
 """Distributions whose gradient is computed together: it bounds the memory."""
 
@@ -104,15 +106,16 @@ class Learner:
     ) -> UpdateStats:
         """Takes all passes; heads of components that are not trainable stay."""
         distributions, steps = _distributions(groups)
+        everything = [d for of_head in distributions.values() for d in of_head]
+        samples = sum(len(d.samples) for d in everything)
+        count = len(everything)
         stats = UpdateStats(steps_learned=steps)
         stats.gradient_norms = dict.fromkeys(COMPONENTS.values(), 0.0)
         parts = [
             (name, some, _stack(some))
             for name, of_head in distributions.items()
-            for some in _chunks(of_head)
+            for some in _chunks([d for d in of_head if not _is_settled(d)])
         ]
-        samples = sum(len(d.samples) for _, some, _ in parts for d in some)
-        count = sum(len(some) for _, some, _ in parts)
         for _ in range(_PASSES if samples else 0):
             stats.loss = stats.entropy = 0.0
             gradients = {
@@ -256,6 +259,14 @@ def _distributions(
             known.samples.append(_Sample(choice.chosen, advantage, before, drawn))
         steps += learned
     return {head: list(by_case.values()) for head, by_case in found.items()}, steps
+
+
+def _is_settled(distribution: _Distribution) -> bool:
+    """Whether all went well and hardly anything else could have been drawn."""
+    return all(
+        sample.advantage >= 0 and sample.before > _SETTLED
+        for sample in distribution.samples
+    )
 
 
 def _chunks(distributions: Sequence[_Distribution]) -> list[Sequence[_Distribution]]:
