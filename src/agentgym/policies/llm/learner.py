@@ -49,6 +49,10 @@ _CLIP = 0.3
 """How far above 1 later passes count the ratio of probabilities."""
 _BLAME = 0.5
 """Weight of what went wrong, relative to what went right."""
+_SETTLED = -0.03
+"""Log-probability above which a choice that went well has nothing to teach."""
+_WRITTEN = 16
+"""Completions on which an update takes the format loss."""
 _NEGLIGIBLE = 0.01
 """Weights that are not worth reading a branch for: blunders of exploration."""
 FORMAT_WEIGHT = 0.3
@@ -74,8 +78,8 @@ class _Sampled:
     """A state, and what is to be learned from what siblings drew there.
 
     Attributes:
-        written: The option on which the format loss is taken, if any.
-        answer: Its completion, behind the prompt.
+        written: An option that did well, if any.
+        answer: Its completion, behind the prompt, where the format loss is taken on it.
         places: Of the trie, at which a choice is pushed or the tool is chosen: what
             must be read again.
     """
@@ -86,10 +90,9 @@ class _Sampled:
     pushes: list[_Push] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
 
-    def write(self, option: int) -> None:
-        """Takes the format loss on this option."""
-        self.written = option
-        tokens = self.state.completions[option][:-1]
+    def write(self) -> None:
+        """Takes the format loss on an option that did well."""
+        tokens = self.state.completions[self.written][:-1]
         parents = range(-1, len(tokens) - 1)
         self.answer = Branch(self.state.segment, tokens, parents, read=False)
 
@@ -129,16 +132,16 @@ class Learner:
     ) -> UpdateStats:
         """Takes all passes over the samples, each with one step of Adam."""
         kinds = [kind for kind, name in COMPONENTS.items() if name in trainable]
-        sampled, steps = _collect(groups, kinds)
+        sampled, states, steps = _collect(groups, kinds)
         stats = UpdateStats(steps_learned=steps)
         stats.gradient_norms = dict.fromkeys(COMPONENTS.values(), 0.0)
         if not sampled:
             return stats
         written = sum(one.answer is not None for one in sampled)
         # Adam takes full steps however small a gradient is, so that an update from few
-        # groups must be slowed down by hand.
-        told = sum(_has_signal(group) for group in groups)
-        rate = learning_rate * min(1.0, max(0.25, 2.0 * told / len(groups)))
+        # states must be slowed down by hand.
+        told = sum(bool(one.pushes) for one in sampled)
+        rate = learning_rate * min(1.0, max(0.25, 2.0 * told / states))
         for _ in range(PASSES):
             for opening in {id(o): o for o in map(_opening, sampled)}.values():
                 self._engine.refresh(opening)
@@ -299,14 +302,10 @@ class Learner:
                 tensor.copy_(torch.from_numpy(np.array(state[saved][name])))
 
 
-def _has_signal(group: Group) -> bool:
-    return any(s.advantage for t in group.trajectories for s in t.steps)
-
-
 def _collect(
     groups: Sequence[Group], kinds: Sequence[int]
-) -> tuple[list[_Sampled], int]:
-    """What there is to learn, by state; and from how many steps."""
+) -> tuple[list[_Sampled], int, int]:
+    """What there is to learn; and in how many states and steps it was looked for."""
     found: dict[int, _Sampled] = {}
     steps = 0
     for group in groups:
@@ -323,15 +322,23 @@ def _collect(
                     if push is not None:
                         sampled.pushes.append(push)
                         if push.weight > 0:
-                            sampled.write(step.trace.option)
+                            sampled.written = step.trace.option
+    good = [sampled for sampled in found.values() if sampled.written >= 0]
+    for sampled in good[:: -(-len(good) // _WRITTEN) or 1]:
+        sampled.write()
     for sampled in found.values():
         trie = sampled.state.trie
+        if all(p.weight > 0 and p.before > _SETTLED for p in sampled.pushes):
+            # All went well, and nearly surely so: it would cost as much as the others.
+            sampled.pushes.clear()
+            continue
         _balance(sampled.pushes)
         pushed = {int(trie.nodes[e]) for p in sampled.pushes for e in p.edges}
         tools = trie.places(kind=TOOL) if TOOL in kinds else []
         sampled.places = sorted({*pushed, *tools})
     # Where all siblings went wrong alike there is nothing to learn.
-    return [sampled for sampled in found.values() if sampled.pushes], steps
+    learned = [one for one in found.values() if one.pushes or one.answer]
+    return learned, len(found), steps
 
 
 def _balance(pushes: list[_Push]) -> None:
