@@ -15,7 +15,7 @@ from agentgym.core.config import TrainingConfig
 from agentgym.core.rollout import Rollout
 from agentgym.core.task import Task
 from agentgym.core.trajectory import Trajectory
-from agentgym.policies.base import Policy, Sampling
+from agentgym.policies.base import Decider, Policy, Sampling
 from agentgym.scenarios.base import Scenario
 
 
@@ -62,12 +62,15 @@ class AgentRollout(Rollout):
 
     def _play(
         self,
-        policy: Policy,
+        policy: Decider,
         tasks: Sequence[Task],
         sampling: Sampling,
         seed: int,
         siblings: Sequence[Trajectory],
     ) -> list[Trajectory]:
+        if not isinstance(policy, Policy):
+            # A model without its constraint is measured by the built-in loop.
+            return super()._play(policy, tasks, sampling, seed, siblings)
         assignments = [
             Assignment(task, siblings[i].seed, siblings[i])
             if siblings

@@ -60,6 +60,12 @@ class TrainingConfig(BaseModel):
         description="Agent framework that the trained agent will be handed to.",
     )
     policy: str = Field("planner", min_length=1, description="What decides and learns.")
+    model: str | None = Field(
+        None,
+        min_length=1,
+        description="Language model of the policy llm: smollm2-135m, a name on the "
+        "Hugging Face hub, or a folder; unset: smollm2-135m.",
+    )
     engine: str = Field(
         "local", min_length=1, description="Where the training loop runs."
     )
@@ -104,6 +110,12 @@ class TrainingConfig(BaseModel):
     )
     heldout_tasks: int = Field(
         400, gt=0, description="Held-out tasks of the evaluation at the end."
+    )
+    free_form_tasks: int = Field(
+        40,
+        gt=0,
+        description="Held-out tasks on which a language model is also measured "
+        "without the constraint.",
     )
     target_reliability: FiniteFloat | None = Field(
         None,

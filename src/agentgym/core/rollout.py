@@ -13,9 +13,9 @@ from agentgym.core.tools import FailureKind, ToolRunner
 from agentgym.core.trajectory import Group, Step, Trajectory
 from agentgym.policies.base import (
     GREEDY,
+    Decider,
     Decision,
     DecisionRequest,
-    Policy,
     Sampling,
 )
 from agentgym.scenarios.base import Scenario
@@ -51,7 +51,7 @@ class Rollout:
 
     def groups(
         self,
-        policy: Policy,
+        policy: Decider,
         tasks: Sequence[Task],
         group_size: int,
         sampling: Sampling,
@@ -102,7 +102,7 @@ class Rollout:
 
     def play(
         self,
-        policy: Policy,
+        policy: Decider,
         tasks: Sequence[Task],
         sampling: Sampling = GREEDY,
         seed: int = 0,
@@ -156,7 +156,7 @@ class Rollout:
 
     def _play(
         self,
-        policy: Policy,
+        policy: Decider,
         tasks: Sequence[Task],
         sampling: Sampling,
         seed: int,

@@ -44,7 +44,7 @@ from agentgym.core.trained_agent import TrainedAgent, library_versions
 from agentgym.core.trainer import Trained, run_training
 from agentgym.engines.base import Engine
 from agentgym.policies.base import COMPONENTS, Policy
-from agentgym.policies.registry import create_policy, policy_class
+from agentgym.policies.registry import create_policy, policy_class, takes_model
 from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.registry import ScenarioRegistry
 from agentgym.store import RunFields, Store
@@ -73,7 +73,7 @@ class LocalEngine(Engine):
         """Carries out a new run; see `Engine.train`."""
         scenario, config = resolve(config)
         with Store(home) as store:
-            policy = create_policy(config.policy, config.seed)
+            policy = create_policy(config.policy, config.seed, config.model)
             run = _Run(store, secrets.token_hex(4), config, scenario)
             store.create_run(
                 run.id,
@@ -104,7 +104,7 @@ class LocalEngine(Engine):
                 if (result := run.published()) is not None:
                     run.finish(result, listeners)
                     return result
-                policy = create_policy(config.policy, config.seed)
+                policy = create_policy(config.policy, config.seed, config.model)
                 start, warning = run.checkpoints.load()
                 # Rows of iterations that will be made again, and orders that were
                 # meant for the process before.
@@ -123,13 +123,19 @@ def resolve(config: TrainingConfig) -> tuple[Scenario, TrainingConfig]:
     """
     scenario = ScenarioRegistry.load(config.scenario)
     resolved = config.resolve(
-        scenario.training_defaults(),
+        scenario.training_defaults_for(config.policy),
         policy_class(config.policy).training_defaults,
         scenario.options,
     )
     trainable_components(resolved, scenario)
     if _has_agent(resolved):
         _agents().check_agent(resolved)
+    unread = sorted({"model", "free_form_tasks"} & config.model_fields_set)
+    if unread and not takes_model(config.policy):
+        raise ConfigError(
+            f"Nothing reads the setting '{unread[0]}': the policy '{config.policy}' "
+            "has no language model. Add --policy llm, or leave it out."
+        )
     if split_reference(resolved.name or "")[1] is not None:
         raise ConfigError(
             f"name: should leave the version out, got '{resolved.name}'; versions are "

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -95,6 +95,16 @@ class UpdateStats:
     """By component; exactly 0.0 for a frozen one."""
 
 
+class Decider(Protocol):
+    """Whatever answers requests."""
+
+    def decide(
+        self, requests: Sequence[DecisionRequest], sampling: Sampling = GREEDY
+    ) -> list[Decision]:
+        """Answers all requests, in one batch."""
+        ...
+
+
 class Policy(ABC):
     """Decides, and learns from what came of it.
 
@@ -137,6 +147,18 @@ class Policy(ABC):
             entropy: Weight of the entropy bonus in this update.
             trainable: Components that may change; the others keep every bit.
         """
+
+    def free_form(self) -> Decider | None:
+        """The same policy without its constraint, for measuring; None if it has none.
+
+        A language model that is good only under our constraint is a trap for whoever
+        serves it elsewhere.
+        """
+        return None
+
+    def figures(self) -> dict[str, float]:
+        """Counts for the live view: tokens read, cache hits, memory, ..."""
+        return {}
 
     def calibrate(self, decisions: Sequence[tuple[float, bool]]) -> None:  # noqa: B027
         """Fits `confidence` on (raw confidence, was right) pairs of validation."""
