@@ -242,6 +242,44 @@ def test_an_episode_that_goes_on_from_a_right_step(
     assert not again.steps[right].replayed
 
 
+def test_an_agent_that_mends_what_it_is_told(
+    gates: Gateway, worlds: Worlds, tasks: list[Task]
+) -> None:
+    from agentgym.agents.manager import Assignment
+
+    told = []
+
+    def agent(task: AgentTask, base_url: str, api_key: str) -> str:
+        goal = next(t.goal for t in tasks if t.id == task.id)
+        name = ""
+        while name != goal[0]:  # Until it is told the right tool.
+            messages = list(task.messages)
+            message = decide(task, base_url, api_key, messages)
+            (call,) = message["tool_calls"]
+            name = call["function"]["name"]
+        told.append(json.loads(call["function"]["arguments"])["gate"])
+        content = task.call_tool(call["function"]["name"], {"gate": goal[1]})
+        messages.append(
+            {"role": "tool", "tool_call_id": call["id"], "content": content}
+        )
+        return f"Dear user: {decide(task, base_url, api_key, messages)['content']}"
+
+    manager = CallableAgentManager(agent, gates, worlds=worlds)
+    called, said = manager.deploy(tasks[:1])[0].steps
+    # The world saw what the agent made of it; the record has what was decided.
+    goal = tasks[0].goal[1]
+    assert [c.arguments for c in called.calls] == [{"gate": goal}]
+    function = called.message["tool_calls"][0]["function"]
+    assert json.loads(function["arguments"]) == {"gate": told[0]}
+    assert said.message["content"] == "It is done."
+    own = Step({"content": "by itself"}, correct=True)
+    sibling = Trajectory(tasks[0], [own, called, said])
+    said.correct = False
+    ((again,),) = manager.play([Assignment(tasks[0], 0, sibling)])
+    assert [s.replayed for s in again.steps] == [True, False]
+    assert told[0] == told[1]
+
+
 def test_several_kinds_in_one_group(
     gates: Gateway, worlds: Worlds, tasks: list[Task]
 ) -> None:
@@ -486,6 +524,21 @@ def test_what_happens_after_the_end_does_not_matter(
     (played,) = CallableAgentManager(agent, gates, worlds=worlds).deploy(tasks[:1])
     assert played.failure is None and played.success is not None
     assert said[0] == "The conversation is over." and "episode_over" in said[1]
+
+
+def test_an_agent_that_fails_has_not_spoken(
+    scenario: Scenario, gateway: Gateway, tasks: list[Task]
+) -> None:
+    worlds = Worlds(scenario)
+
+    def agent(task: AgentTask, base_url: str, api_key: str) -> None:
+        said = decide(task, base_url, api_key, [{"role": "user", "content": "Hi"}])
+        assert said["content"] == "Hi"
+        raise ValueError("before it could say so")
+
+    (broken,) = CallableAgentManager(agent, gateway, worlds=worlds).deploy(tasks[:1])
+    worlds.close()
+    assert broken.failure is FailureKind.AGENT_CRASH and broken.steps == []
 
 
 def test_an_agent_with_a_mind_of_its_own(

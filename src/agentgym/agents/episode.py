@@ -58,7 +58,9 @@ class Episode:
         self.forked = sibling is not None
         """Whether it branches off a sibling."""
         self._environment = environment
-        self._script = right_steps(sibling) if sibling else []
+        right = right_steps(sibling) if sibling else []
+        # What the agent did of its own accord it will do again by itself.
+        self._script = [step for step in right if step.state_key]
         self._pending: list[Exchange] = []
         self._held: list[tuple[ToolCall, ToolResult]] = []
         self._lock = threading.RLock()
@@ -94,7 +96,7 @@ class Episode:
     def branching(self) -> bool:
         """Whether the next decision is the first that is not repeated."""
         with self._lock:
-            steps = self.trajectory.steps
+            steps = [step for step in self.trajectory.steps if step.state_key]
             return self.forked and not self._script and all(s.replayed for s in steps)
 
     def decided(self, exchange: Exchange) -> None:
@@ -141,7 +143,7 @@ class Episode:
         with self._lock:
             if self._closed:
                 return
-            if not self.over:
+            if not self.over and self.trajectory.failure is None:
                 last = self._pending[-1] if self._pending else None
                 if answer is None and last is not None and not last.step.calls:
                     answer = str(last.step.message.get("content") or "")
@@ -170,13 +172,16 @@ class Episode:
             step = Step({"content": None, **message})
         else:
             step = exchange.step
-            step.message = {**step.message, **message}
             exchange.used = True
             self._pending = []
             if not step.replayed:
                 self._script = []
         self._held = []
+        decided = step.message
+        step.message = {**decided, **message}
         done = self._guard(act, self._environment, step)
+        # It was decided so, whatever the agent made of it.
+        step.message = decided
         if done:
             self.trajectory.steps.append(step)
         return done

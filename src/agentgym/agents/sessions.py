@@ -13,7 +13,7 @@ from agentgym.agents.episode import Episode
 from agentgym.agents.recorder import Exchange, Recorder
 from agentgym.core.rollout import FORK_EXPLORATION, step_of
 from agentgym.core.task import Message
-from agentgym.core.tools import ToolCall
+from agentgym.core.tools import ToolCall, parse_calls
 from agentgym.core.trajectory import Step
 from agentgym.policies.base import Decision
 from agentgym.serving.answers import Completion
@@ -136,7 +136,7 @@ class Session:
             return None
         calls = tuple(
             ToolCall(call.name, call.arguments, f"call_{secrets.token_hex(12)}")
-            for call in step.calls
+            for call in parse_calls(step.message)
         )
         decision = Decision(
             step.message,
