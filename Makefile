@@ -61,5 +61,5 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.installed-llm: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing AgentGym with its language model into $(VENV)"
-	@$(INSTALL) -e '.[llm,dev]'
+	@$(INSTALL) -e '.[api,dev,llm]'
 	@touch $@ $(VENV)/.installed-dev $(VENV)/.installed
