@@ -15,9 +15,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from agentgym.agents.callables import CallableAgentManager
+from agentgym.agents.episode import AgentTask
 from agentgym.agents.gateway import Gateway
+from agentgym.agents.manager import Assignment
 from agentgym.agents.sessions import Session
 from agentgym.agents.upstream import UpstreamBackend
+from agentgym.core.task import Task
+from agentgym.core.tools import FailureKind
 from agentgym.serving.server import Background
 
 CALL = {
@@ -334,6 +339,32 @@ def test_a_stream_that_breaks_off(
         list(_ask(client, text, stream=True))
     assert session.recorder.exchanges == []
     assert session.refused["upstream_error"] == 1
+
+
+def test_a_server_that_fails_costs_the_agents_that_it_failed(gateway: Gateway) -> None:
+    def agent(task: AgentTask, base_url: str, api_key: str) -> None:
+        with OpenAI(base_url=base_url, api_key=api_key, max_retries=0) as client:
+            for text in ("Hi", task.prompt):
+                list(_ask(client, text, stream=text != "slow"))
+
+    said = ["500", "Hello", "slow", "break off", "Bye"]
+    tasks = [
+        Task(f"{i}", ({"role": "user", "content": text},))
+        for i, text in enumerate(said)
+    ]
+    played = CallableAgentManager(agent, gateway).play([Assignment(t) for t in tasks])
+    failed = FailureKind.UPSTREAM_ERROR
+    assert [{t.failure for t in one} for one in played] == [
+        {failed},
+        {None},
+        {failed},
+        {failed},
+        {None},
+    ]
+    # What was answered before is kept, with the sampler's tokens.
+    for one in played:
+        first = one[0].steps[0]
+        assert first.sampled is not None and first.sampled.completion == (21,)
 
 
 def test_a_server_that_is_not_there(errors: list[Exception]) -> None:
