@@ -29,7 +29,8 @@ test: $(VENV)/.installed-dev
 # The language model's arithmetic is tested with one thread, as the number of threads
 # may change the last bits of a result.
 test-llm: $(VENV)/.installed-llm
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal tests/policies/llm
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal tests/policies/llm \
+	  --cov agentgym.policies.llm --cov-config=/dev/null --cov-fail-under 90 --cov-report term
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
