@@ -289,6 +289,9 @@ class TrainingConfig(BaseModel):
         lines = []
         for name, value in self.model_dump(mode="json").items():
             text = yaml.safe_dump({name: value}, allow_unicode=True, width=10**6)
+            if yaml.safe_load(text) != {name: value}:
+                # Some line breaks of Unicode only survive escaped.
+                text = yaml.safe_dump({name: value}, width=10**6)
             single = text.count("\n") == 1 and sources[name] != "user"
             lines.append(f"{text[:-1]}  # {sources[name]}\n" if single else text)
         try:
