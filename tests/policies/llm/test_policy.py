@@ -20,6 +20,7 @@ from agentgym.core.tools import Tool
 from agentgym.policies.base import DecisionRequest, Sampling
 from agentgym.policies.llm.lora import lora_layers
 from agentgym.policies.llm.policy import LlmPolicy
+from agentgym.policies.llm.workers import Workers
 from agentgym.scenarios.registry import ScenarioRegistry
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "integration"))
@@ -80,9 +81,11 @@ def test_a_random_model_overfits_ten_tasks(
 
 
 def test_same_seed_same_bytes(families: dict[str, Path], rollout: Rollout) -> None:
+    """However many workers share the work."""
     made = []
-    for _ in range(2):
+    for workers in (1, 3):
         policy = LlmPolicy(str(families["qwen3"]), seed=3)
+        policy._workers = policy.learner._workers = Workers(workers)
         for number in range(2):
             iterate(policy, rollout, number)
         made.append(weights(policy))
@@ -160,7 +163,7 @@ def test_merged_model_is_the_same(
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     for family in ("llama", "qwen2"):
-        policy = LlmPolicy(str(families[family]))
+        policy = LlmPolicy(str(families[family]), half=False)
         iterate(policy, rollout, 0)
         folder = tmp_path / family
         policy.export(folder)

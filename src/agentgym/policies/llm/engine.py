@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -220,7 +221,13 @@ class Engine:
     """
 
     def __init__(
-        self, model: PreTrainedModel, *, learning_layers: int, rank: int, seed: int
+        self,
+        model: PreTrainedModel,
+        *,
+        learning_layers: int,
+        rank: int,
+        seed: int,
+        half: bool = False,
     ) -> None:
         self.model: Any = model.eval()
         for parameter in model.parameters():
@@ -236,7 +243,7 @@ class Engine:
         if len(set(getattr(base.config, "layer_types", None) or ["full"])) > 1:
             # Layers find their kind by their number, so such a model is not cut.
             self.cut = 0
-        add_lora(base.layers, self.cut, rank, seed)
+        add_lora(base.layers, self.cut, rank, seed, half=half)
         self._embed = base.embed_tokens
         self._norm = base.norm
         self._lower = _part(base, 0, self.cut)
@@ -245,7 +252,8 @@ class Engine:
         self.version = 0
         self.tokens_read = 0
         self.tokens_learned = 0
-        self._check()
+        self._counting = threading.Lock()
+        self._check(half)
 
     @property
     def device(self) -> torch.device:
@@ -258,7 +266,7 @@ class Engine:
         for name, parameter in self.model.named_parameters():
             if not name.endswith((".down", ".up")):
                 some = parameter.detach().flatten()[:64].float().cpu().numpy()
-                digest.update(name.encode() + some.tobytes())
+                digest.update(name.replace(".base.", ".").encode() + some.tobytes())
         return digest.hexdigest()
 
     @torch.no_grad()
@@ -278,7 +286,7 @@ class Engine:
         if self.cut:
             middle = self._run(self._lower, embedded, mask, positions, past)
         top = self._run(self._upper, middle, mask, positions, past)
-        self.tokens_read += len(layout.tokens)
+        self._count(read=len(layout.tokens))
         for segment, rows in layout.segments:
             segment.hidden = middle[rows].clone()
             segment.keys = {
@@ -299,7 +307,7 @@ class Engine:
             mask, positions = self._mask(layout), self._tensor(layout.depths)
             past = _Past(layout.past)
             hidden = self._run(self._lower, hidden, mask, positions, past)
-        self.tokens_read += len(layout.tokens)
+        self._count(read=len(layout.tokens))
         for branch, rows in zip(branches, layout.nodes, strict=True):
             branch.hidden = hidden[rows].clone()
 
@@ -316,7 +324,7 @@ class Engine:
         middle = torch.cat(known)
         past = _Past(layout.past)
         top = self._run(self._upper, middle, mask, positions, past)
-        self.tokens_learned += len(layout.tokens)
+        self._count(learned=len(layout.tokens))
         return self._rows(layout, top)
 
     @torch.no_grad()
@@ -341,6 +349,11 @@ class Engine:
         return nn.functional.linear(hidden, self._head)
 
     # -----------------------------------------------------------------------------
+
+    def _count(self, *, read: int = 0, learned: int = 0) -> None:
+        with self._counting:
+            self.tokens_read += read
+            self.tokens_learned += learned
 
     def _run(
         self,
@@ -374,7 +387,7 @@ class Engine:
         return torch.tensor(list(values), dtype=torch.long, device=self.device)
 
     @torch.no_grad()
-    def _check(self) -> None:
+    def _check(self, half: bool) -> None:
         """Compares with a plain forward pass: other architectures may scale logits."""
         ids = list(range(3, 3 + _PROBE_TOKENS))
         plain = self.model(self._tensor(ids)[None]).logits[0]
@@ -386,7 +399,7 @@ class Engine:
         ours = self.all_logits(rows)
         self.tokens_read = 0
         gap = float((ours - plain[3:]).abs().max() / plain.abs().max())
-        limit = _TOLERANCE if ours.dtype == torch.float32 else 0.05
+        limit = 0.05 if half or ours.dtype != torch.float32 else _TOLERANCE
         if not gap <= limit:
             raise FormatError(
                 f"{type(self.model).__name__} is not supported: its logits differ by "

@@ -39,6 +39,7 @@ from agentgym.policies.llm.engine import Branch, Engine, Segment
 from agentgym.policies.llm.lora import lora_layers
 from agentgym.policies.llm.state import State, Trace
 from agentgym.policies.llm.trie import TOOL, VALUE
+from agentgym.policies.llm.workers import Workers
 
 COMPONENTS = {TOOL: "tool_selection", VALUE: "parameter_selection"}
 """The component of an agent that each kind of edge is part of."""
@@ -59,7 +60,7 @@ FORMAT_WEIGHT = 0.3
 """Of the format loss, relative to the policy gradient."""
 _MAX_GRADIENT = 1.0
 _BETAS = (0.9, 0.95)
-_CHUNK = 640
+_CHUNK = 384
 """Tokens in one backward pass, which bounds memory; larger states stand alone."""
 
 
@@ -111,8 +112,9 @@ class _Sampled:
 class Learner:
     """Updates LoRA's matrices from judged groups. See the module's docstring."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, workers: Workers) -> None:
         self._engine = engine
+        self._workers = workers
         self._parameters = {
             f"{name}.{part}": getattr(lora, part)
             for name, lora in lora_layers(engine.model)
@@ -145,14 +147,36 @@ class Learner:
         for _ in range(PASSES):
             for opening in {id(o): o for o in map(_opening, sampled)}.values():
                 self._engine.refresh(opening)
-            stats.loss = stats.entropy = 0.0
-            for chunk in _chunks(sampled):
-                self._loss(chunk, entropy, len(sampled), written, stats).backward()
-            self._step(rate, stats)
+            self._step(rate, self._gradients(sampled, entropy, written, stats), stats)
             self._engine.version += 1
         return stats
 
     # The loss --------------------------------------------------------------------
+
+    def _gradients(
+        self,
+        sampled: Sequence[_Sampled],
+        entropy: float,
+        written: int,
+        stats: UpdateStats,
+    ) -> dict[str, torch.Tensor]:
+        """Of the mean loss; parts of it are worked out side by side."""
+        parameters = list(self._parameters.values())
+        total = [torch.zeros_like(p) for p in parameters]
+        stats.loss = stats.entropy = 0.0
+
+        def work(chunk: Sequence[_Sampled]) -> tuple[UpdateStats, Any]:
+            own = UpdateStats()
+            loss = self._loss(chunk, entropy, len(sampled), written, own)
+            return own, torch.autograd.grad(loss, parameters, allow_unused=True)
+
+        for own, gradients in self._workers.map(work, _chunks(sampled)):
+            stats.loss += own.loss
+            stats.entropy += own.entropy
+            for t, gradient in zip(total, gradients, strict=True):
+                if gradient is not None:
+                    t += gradient
+        return dict(zip(self._parameters, total, strict=True))
 
     def _loss(
         self,
@@ -256,12 +280,13 @@ class Learner:
 
     # The step --------------------------------------------------------------------
 
-    def _step(self, rate: float, stats: UpdateStats) -> None:
+    def _step(
+        self,
+        rate: float,
+        gradients: Mapping[str, torch.Tensor],
+        stats: UpdateStats,
+    ) -> None:
         """Moves the weights by Adam; a gradient that is too long is shrunk."""
-        gradients = {
-            name: p.grad if p.grad is not None else torch.zeros_like(p)
-            for name, p in self._parameters.items()
-        }
         norm = float(torch.stack([g.norm() for g in gradients.values()]).norm())
         stats.gradient_norm = norm
         if not np.isfinite(norm):
@@ -282,7 +307,6 @@ class Learner:
                 scale = (second / (1 - two**self._steps)).sqrt_().add_(1e-8)
                 step = rate / (1 - one**self._steps)
                 parameter.addcdiv_(first, scale, value=-step)
-                parameter.grad = None
 
     # -----------------------------------------------------------------------------
 

@@ -9,15 +9,49 @@ from typing import Any
 import torch
 from torch import nn
 
+_ROWS = 64
+"""Products in half precision have a multiple of this many rows: for each number of rows
+a program is made and kept, which takes time and a megabyte."""
 
-class LoraLinear(nn.Module):
+
+class FrozenLinear(nn.Module):
+    """A linear layer that does not learn, multiplied in half precision if asked to.
+
+    What comes in and goes out stays in full precision, so that only the factors of
+    one product are rounded, and nothing adds up from layer to layer.
+    """
+
+    def __init__(self, base: nn.Linear, *, half: bool) -> None:
+        super().__init__()
+        self.base = base
+        self.fast: torch.Tensor | None
+        fast = base.weight.detach().bfloat16() if half else None
+        self.register_buffer("fast", fast, persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Applies the layer."""
+        if self.fast is None:
+            y: torch.Tensor = self.base(x)
+            return y
+        rows = x.shape[-2]
+        given = nn.functional.pad(x.bfloat16(), (0, 0, 0, -rows % _ROWS))
+        y = nn.functional.linear(given, self.fast)[..., :rows, :].to(x.dtype)
+        return y if self.base.bias is None else y + self.base.bias
+
+
+class LoraLinear(FrozenLinear):
     """A frozen linear layer plus `scale * B A x`; B starts at zero."""
 
     def __init__(
-        self, base: nn.Linear, rank: int, scale: float, generator: torch.Generator
+        self,
+        base: nn.Linear,
+        rank: int,
+        scale: float,
+        generator: torch.Generator,
+        *,
+        half: bool = False,
     ) -> None:
-        super().__init__()
-        self.base = base
+        super().__init__(base, half=half)
         self.scale = scale
         down = torch.randn(rank, base.in_features, generator=generator)
         down /= math.sqrt(base.in_features)
@@ -27,7 +61,7 @@ class LoraLinear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Applies the layer."""
-        y: torch.Tensor = self.base(x)
+        y = super().forward(x)
         low = nn.functional.linear(x.to(self.down.dtype), self.down)
         return y + (nn.functional.linear(low, self.up) * self.scale).to(y.dtype)
 
@@ -36,14 +70,24 @@ class LoraLinear(nn.Module):
         return self.scale * (self.up @ self.down)
 
 
-def add_lora(layers: nn.ModuleList, first: int, rank: int, seed: int) -> None:
-    """Puts LoRA beside every linear layer of `layers[first:]`."""
+def add_lora(
+    layers: nn.ModuleList, first: int, rank: int, seed: int, *, half: bool = False
+) -> None:
+    """Puts LoRA beside every linear layer of `layers[first:]`.
+
+    With `half`, what is frozen is multiplied in half precision, in all layers.
+    """
     generator = torch.Generator().manual_seed(seed)
-    for layer in list(layers)[first:]:
+    for number, layer in enumerate(layers):
         for parent in list(layer.modules()):
             for name, child in list(parent.named_children()):
-                if isinstance(child, nn.Linear):
-                    setattr(parent, name, LoraLinear(child, rank, 2.0, generator))
+                if not isinstance(child, nn.Linear):
+                    continue
+                if number >= first:
+                    new = LoraLinear(child, rank, 2.0, generator, half=half)
+                    setattr(parent, name, new)
+                elif half:
+                    setattr(parent, name, FrozenLinear(child, half=True))
 
 
 def lora_layers(model: nn.Module) -> Iterator[tuple[str, LoraLinear]]:

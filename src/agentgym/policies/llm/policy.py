@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ from agentgym.policies.calibration import Calibration
 from agentgym.policies.calls.conversation import Called, Reader
 from agentgym.policies.llm.cache import PrefixCache
 from agentgym.policies.llm.engine import Branch, Engine, Segment
+from agentgym.policies.llm.hardware import best_device, half_pays
 from agentgym.policies.llm.learner import Learner
 from agentgym.policies.llm.lora import lora_layers
 from agentgym.policies.llm.models import EMBEDDED, find_model, load_model
@@ -38,6 +40,7 @@ from agentgym.policies.llm.options import Option, ToolSet
 from agentgym.policies.llm.prompt import ChatFormat
 from agentgym.policies.llm.state import Drawn, State, Trace, draw, shares
 from agentgym.policies.llm.trie import TOOL
+from agentgym.policies.llm.workers import Workers
 from agentgym.utils.files import atomic_write_bytes
 
 if TYPE_CHECKING:
@@ -48,15 +51,26 @@ FORMAT_VERSION = 1
 
 _LEARNING_LAYERS = 10
 _RANK = 16
-_CACHE_BYTES = 1 << 30
+_CACHE_BYTES = 1 << 29
 _CHUNK = 384
 """Tokens read in one forward pass: more would attend to much that is masked."""
 _MAX_TOOLSETS = 64
 _MAX_STATES = 4096
 
 
+_Wanted = Sequence[tuple[State, Sequence[int]]]
+"""States, and places of their tries."""
+
+
 class LlmPolicy(Policy):
-    """A causal language model with LoRA on its upper layers."""
+    """A causal language model with LoRA on its upper layers.
+
+    Args:
+        model: A known name, a name on the Hugging Face hub, or a folder.
+        seed: Of the first weights.
+        half: Whether frozen weights are multiplied in bfloat16; by default where the
+            machine does that faster.
+    """
 
     name = "llm"
     training_defaults = {
@@ -71,16 +85,25 @@ class LlmPolicy(Policy):
         "heldout_tasks": 150,
     }
 
-    def __init__(self, model: str = EMBEDDED, seed: int = 0) -> None:
+    def __init__(
+        self, model: str = EMBEDDED, seed: int = 0, *, half: bool | None = None
+    ) -> None:
         self.model_name = model
         self.seed = seed
         weights, self.tokenizer = load_model(find_model(model))
+        device = best_device()
+        torch.nn.Module.to(weights, device)
         self.engine = Engine(
-            weights, learning_layers=_LEARNING_LAYERS, rank=_RANK, seed=seed
+            weights,
+            learning_layers=_LEARNING_LAYERS,
+            rank=_RANK,
+            seed=seed,
+            half=half_pays(device) if half is None else half,
         )
+        self._workers = Workers(None if device.type == "cpu" else 1)
         self.format = ChatFormat(self.tokenizer)
         self.calibration = Calibration()
-        self.learner = Learner(self.engine)
+        self.learner = Learner(self.engine, self._workers)
         self._context = int(weights.config.max_position_embeddings)
         self._reader = Reader()
         self._cache = PrefixCache(_CACHE_BYTES)
@@ -191,10 +214,13 @@ class LlmPolicy(Policy):
             keys.append(key)
             if key not in fresh and (not request.state_key or key not in self._states):
                 fresh[key] = self._new_state(request, toolset)
-        for chunk in _chunks(fresh.values(), lambda s: len(s.segment.tokens) + 16):
-            self._score([(s, s.trie.places(kind=TOOL)) for s in chunk], read=True)
-            for state in chunk:
-                self._cache.add(state.segment)
+        chunks = _chunks(
+            [(s, s.trie.places(kind=TOOL)) for s in fresh.values()],
+            lambda pair: len(pair[0].segment.tokens) + 16,
+        )
+        self._score(chunks, read=True)
+        for state in fresh.values():
+            self._cache.add(state.segment)
         self._states.update((k, s) for k, s in fresh.items() if not k.startswith("#"))
         return [fresh.get(key) or self._states[key] for key in keys]
 
@@ -222,12 +248,19 @@ class LlmPolicy(Policy):
     def _decide_values(self, wanted: Any) -> None:
         """Finds the probabilities within the groups that were chosen."""
         todo = [(s, p) for s, group in wanted if (p := s.undecided(group))]
-        for chunk in _chunks(todo, lambda pair: len(pair[0].trie.to_read(pair[1]))):
-            self._score(chunk, read=False)
+        size = lambda pair: len(pair[0].trie.to_read(pair[1]))  # noqa: E731
+        self._score(_chunks(todo, size), read=False)
 
-    def _score(
-        self, wanted: Sequence[tuple[State, Sequence[int]]], *, read: bool
-    ) -> None:
+    def _score(self, chunks: Sequence[_Wanted], *, read: bool) -> None:
+        """Fills in the edges of some places of some states."""
+        if len(chunks) == 1:  # All cores at one forward pass.
+            self._score_chunk(chunks[0], read=read)
+            return
+        work = partial(self._score_chunk, read=read)
+        for _ in self._workers.map(work, chunks):
+            pass
+
+    def _score_chunk(self, wanted: _Wanted, *, read: bool) -> None:
         """Fills in the edges of some places of some states, in one forward pass."""
         branches, nodes = [], []
         for state, places in wanted:
