@@ -156,6 +156,7 @@ class LlmPolicy(Policy):
         decision.confidence = self.calibration.confidence(float(np.exp(certain)))
         decision.prompt_tokens = state.segment.end
         decision.completion_tokens = len(state.completions[option])
+        decision.sampled = state.sampled(option, group, value)
         decision.trace = Trace(
             state,
             option,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from agentgym.core.trajectory import SampledTokens
 from agentgym.policies.llm.engine import Branch, Segment
 from agentgym.policies.llm.options import Option
 from agentgym.policies.llm.trie import TOOL, Trie
@@ -86,6 +88,34 @@ class State:
             for p in trie.places(self.groups[group])
             if np.isnan(self.edges[trie.nodes == p]).any()
         ]
+
+    @cached_property
+    def prompt(self) -> tuple[int, ...]:
+        """Token ids of the prompt; one object for all decisions at this state."""
+        return tuple(t for segment in self.segment.chain for t in segment.tokens)
+
+    def sampled(self, option: int, group: Drawn, value: Drawn) -> SampledTokens:
+        """An option as it was drawn, token by token.
+
+        A token that was certain has the log-probability 0; where options part, it is
+        that of the edge under the weights and the constraint. What exploration made
+        likelier or less likely than that is added where the tool, or the arguments,
+        begin to part. Arguments that were drawn uniformly were not read by the model:
+        all of their log-probability stands there. So the sum is always that of the
+        decision.
+        """
+        path = self.trie.paths[option]
+        edges = np.nan_to_num(self.edges[path])
+        if len(path):
+            edges[0] += group.drawn - group.logprob
+            inside = np.flatnonzero(self.trie.kinds[path] != TOOL)
+            at = int(inside[0]) if len(inside) else -1
+            edges[at] += group.drawn + value.drawn - edges.sum()
+        tokens = self.completions[option]
+        logprobs = [0.0] * len(tokens)
+        for depth, logprob in zip(self.trie.depths[option], edges, strict=True):
+            logprobs[depth] = float(logprob)
+        return SampledTokens(self.prompt, tuple(tokens), tuple(logprobs))
 
     def _tool_path(self, option: int) -> tuple[int, ...]:
         path = self.trie.paths[option]
