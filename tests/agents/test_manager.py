@@ -31,7 +31,6 @@ from agentgym.agents.manager import (
     AgentManager,
     MixedAgentManager,
     Workplace,
-    normalize_rewards,
 )
 from agentgym.agents.rollout import AgentRollout
 from agentgym.core.errors import FailureBudgetExceeded, UsageError
@@ -294,20 +293,6 @@ def test_several_kinds_in_one_group(
     assert [t.agent for t in played] == ["plain", "async", "program"] * 2
     assert [t.task.id for t in played] == [t.id for t in tasks[:6]]
     assert all(t.failure is None and t.steps for t in played)
-
-
-def test_rewards_of_kinds_are_comparable() -> None:
-    def of(kind: str, *rewards: float | None) -> Trajectory:
-        steps = [Step({}, reward=reward) for reward in rewards]
-        return Trajectory(Task("t", ()), steps, agent=kind)
-
-    made = [of("a", 10, 20), of("a", 30, 40), of("b", 1), of("b", 3), of("c", 5, 7)]
-    unjudged = of("a", None)
-    normalize_rewards([*made, unjudged])
-    assert [t.total_reward for t in made] == [-1, 1, -1, 1, 0]
-    assert [s.reward for s in made[0].steps] == [-1.5, -0.5]
-    assert [s.reward for s in made[4].steps] == [-1, 1]
-    assert unjudged.steps[0].reward is None
 
 
 # Without a world -------------------------------------------------------------------

@@ -14,13 +14,12 @@ other. Endpoints, folders and processes are gone when `deploy` returns, in every
 from __future__ import annotations
 
 import contextlib
-import math
 import shutil
 import tempfile
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -369,27 +368,3 @@ class MixedAgentManager:
         """See `AgentManager.deploy`."""
         assigned = [Assignment(task, seed=i) for i, task in enumerate(tasks)]
         return [t for played in self.play(assigned) for t in played]
-
-
-def normalize_rewards(trajectories: Iterable[Trajectory]) -> None:
-    """Makes rewards of different kinds of agents comparable.
-
-    Each kind's rewards are shifted and scaled so that its episodes have the mean 0
-    and the deviation 1: an approach that earns more by its nature, by taking more
-    steps for example, does not drown the others. A kind whose episodes all earned the
-    same keeps its differences between steps, around 0.
-    """
-    kinds: dict[str, list[Trajectory]] = {}
-    for trajectory in trajectories:
-        if trajectory.total_reward is not None:
-            kinds.setdefault(trajectory.agent, []).append(trajectory)
-    for siblings in kinds.values():
-        totals = [t.total_reward or 0.0 for t in siblings]
-        mean = math.fsum(totals) / len(totals)
-        deviation = math.sqrt(
-            math.fsum((total - mean) ** 2 for total in totals) / len(totals)
-        )
-        for trajectory in siblings:
-            for step in trajectory.steps:
-                assert step.reward is not None
-                step.reward = (step.reward - mean) / (deviation or 1.0)

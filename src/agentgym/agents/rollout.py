@@ -99,8 +99,8 @@ def check_agent(config: TrainingConfig) -> None:
     """
     if config.agent_command is not None:
         parse_command(config.agent_command)
-    if config.agent is not None:
-        load_agent(config.agent)
+    for path in _paths(config):
+        load_agent(path)
 
 
 def rollout_of(
@@ -111,26 +111,42 @@ def rollout_of(
     Raises:
         UsageError: There is no such agent.
     """
-    options: dict[str, Any] = {
-        "concurrency": config.agent_concurrency,
-        "time_limit": config.agent_timeout,
-        "on_warning": on_warning,
-    }
-    if config.agent_command is not None:
-        command = config.agent_command
-
-        def make(gateway: Gateway) -> AgentManager:
-            return CommandAgentManager(command, gateway, **options)
-    else:
-        agent = load_agent(config.agent or "")
-
-        def make(gateway: Gateway) -> AgentManager:
-            return CallableAgentManager(agent, gateway, **options)
-
     return AgentRollout(
         scenario,
-        make,
+        manager_maker(config, on_warning),
         max_steps=config.max_steps,
         tool_timeout=config.tool_timeout,
         on_warning=on_warning,
     )
+
+
+def manager_maker(
+    config: TrainingConfig, on_warning: Callable[[str], None]
+) -> Callable[[Gateway], AgentManager | MixedAgentManager]:
+    """Makes managers of the agents that a training names.
+
+    Raises:
+        UsageError: There is no such agent.
+    """
+    agents = {path: load_agent(path) for path in _paths(config)}
+    kinds = len(agents) + (config.agent_command is not None)
+    options: dict[str, Any] = {
+        "concurrency": max(1, config.agent_concurrency // kinds),
+        "time_limit": config.agent_timeout,
+        "on_warning": on_warning,
+    }
+
+    def make(gateway: Gateway) -> AgentManager | MixedAgentManager:
+        made: list[AgentManager] = [
+            CallableAgentManager(agent, gateway, kind=path, **options)
+            for path, agent in agents.items()
+        ]
+        if config.agent_command is not None:
+            made.append(CommandAgentManager(config.agent_command, gateway, **options))
+        return made[0] if len(made) == 1 else MixedAgentManager(made)
+
+    return make
+
+
+def _paths(config: TrainingConfig) -> list[str]:
+    return [path.strip() for path in (config.agent or "").split(",") if path.strip()]
