@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import subprocess
 import sys
 import tempfile
 import threading
@@ -415,6 +416,70 @@ def test_a_fault_costs_its_own_trajectory(
     assert broken.success is None and broken.total_reward is None
     assert all(t.failure is None and t.success is not None for t in played)
     assert leftovers() == before
+
+
+def test_agents_that_are_left_behind(
+    gates: Gateway, worlds: Worlds, tasks: list[Task]
+) -> None:
+    end = threading.Event()
+    warned: list[str] = []
+
+    def agent(task: AgentTask, base_url: str, api_key: str) -> None:
+        end.wait(60)
+
+    async def waits(task: AgentTask, base_url: str, api_key: str) -> None:
+        await asyncio.to_thread(end.wait, 60)
+
+    for stubborn in (agent, waits):
+        end.clear()
+        warned.clear()
+        manager = CallableAgentManager(
+            stubborn, gates, worlds=worlds, time_limit=0.1, on_warning=warned.append
+        )
+        for _ in range(3):
+            played = manager.deploy(tasks[:2])
+            assert {t.failure for t in played} == {FailureKind.AGENT_TIMEOUT}
+        if stubborn is agent:
+            assert manager.left_behind == 6
+            # Told of the first two, and when they had doubled.
+            assert [text[0] for text in warned] == ["2", "4"]
+        end.set()
+        for _ in range(100):
+            if not manager.left_behind:
+                break
+            time.sleep(0.05)
+        assert manager.left_behind == 0
+
+
+@pytest.mark.parametrize("kind", ["plain", "awaiting"])
+def test_a_program_ends_without_agents_that_hang(kind: str) -> None:
+    code = """
+import asyncio, sys, time
+from agentgym.agents.backends import PolicyBackend
+from agentgym.agents.callables import CallableAgentManager
+from agentgym.agents.gateway import Gateway
+from agentgym.core.task import Task
+
+def plain(task, base_url, api_key):
+    time.sleep(600)
+
+async def awaiting(task, base_url, api_key):
+    try:
+        await asyncio.to_thread(time.sleep, 600)
+    except asyncio.CancelledError:
+        await asyncio.to_thread(time.sleep, 600)
+
+with Gateway(PolicyBackend()) as gateway:
+    manager = CallableAgentManager(
+        globals()[sys.argv[1]], gateway, time_limit=0.1, on_warning=print
+    )
+    print(manager.deploy([Task("t", ())])[0].failure, manager.left_behind)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, kind], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("1 of the agents") and "agent_timeout 1" in done.stdout
 
 
 @pytest.mark.parametrize(
