@@ -479,7 +479,9 @@ with Gateway(PolicyBackend()) as gateway:
         [sys.executable, "-c", code, kind], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("1 of the agents") and "agent_timeout 1" in done.stdout
+    assert (
+        done.stdout.startswith("1 of the agents") and "agent_timeout 1" in done.stdout
+    )
 
 
 @pytest.mark.parametrize(

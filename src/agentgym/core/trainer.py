@@ -150,6 +150,8 @@ class Trainer:
         tasks: int | None = None,
         seed: int | None = None,
         scenario: str | None = None,
+        agent: str | None = None,
+        agent_command: str | None = None,
     ) -> TrainingMetrics:
         """Measures a trained model on tasks of a scenario.
 
@@ -159,6 +161,8 @@ class Trainer:
             tasks: How many; by default as many as at the end of its training.
             seed: Chooses the tasks; by default those of its training.
             scenario: By default the config's, else the one it was trained on.
+            agent: Plays; by default the built-in loop. See `TrainedAgent.evaluate`.
+            agent_command: The same as a command line.
 
         Raises:
             ConfigError: There is nothing to tell which model.
@@ -170,10 +174,17 @@ class Trainer:
             model = Path(self.result.trained_model_path)
         if model is None:
             raise ConfigError("Which model? Train one first, or name one.")
-        agent = TrainedAgent.load(model, home=self.home)
+        trained = TrainedAgent.load(model, home=self.home)
         if scenario is None and self.config is not None:
             scenario = self.config.scenario
-        return agent.evaluate(scenario, split=split, tasks=tasks, seed=seed)
+        return trained.evaluate(
+            scenario,
+            split=split,
+            tasks=tasks,
+            seed=seed,
+            agent=agent,
+            agent_command=agent_command,
+        )
 
     def _train(
         self,

@@ -63,6 +63,8 @@ def test_an_agent_trains_a_language_model(
     assert sum(point.values["broken"] for point in points) == 0
     assert any(point.values["gradient_norm"] > 0 for point in points)
     assert not any("agent" in kind for kind in result.metrics.failures)
+    again = trainer.evaluate(**agent)
+    assert again.tool_reliability == result.metrics.tool_reliability
 
 
 def test_trajectories_have_the_tokens_of_the_sampler(families: dict[str, Path]) -> None:
