@@ -29,7 +29,7 @@ from agentgym.agents.continuity import Continuity
 from agentgym.agents.episode import AgentTask, Episode, Worlds
 from agentgym.agents.gateway import Gateway
 from agentgym.agents.recorder import warnings_of
-from agentgym.agents.sessions import MAX_REQUESTS, Session
+from agentgym.agents.sessions import MAX_REQUESTS, Draws, Session
 from agentgym.core.errors import AgentGymError, FailureBudgetExceeded
 from agentgym.core.task import Task
 from agentgym.core.tools import FailureKind
@@ -60,11 +60,13 @@ class Assignment:
         sibling: An episode to repeat up to its first wrong step. The endpoint then
             gives the same answers, so that an agent that does the same with them gets
             to the same place.
+        draws: What the random draws follow from; see `Gateway.open`.
     """
 
     task: Task
     seed: int = 0
     sibling: Trajectory | None = None
+    draws: Draws | None = None
 
 
 class Workplace:
@@ -253,7 +255,9 @@ class AgentManager(ABC):
                 if trajectory.failure is not None:
                     return [trajectory]
                 stack.callback(episode.close)
-            session = self.gateway.open(episode, max_requests=self.max_requests)
+            session = self.gateway.open(
+                episode, max_requests=self.max_requests, draws=assignment.draws
+            )
             stack.callback(self.gateway.close, session)
             place = Workplace(
                 AgentTask(assignment.task, episode),

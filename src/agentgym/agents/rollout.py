@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,10 +12,11 @@ from agentgym.agents.commands import CommandAgentManager, parse_command
 from agentgym.agents.episode import Worlds
 from agentgym.agents.gateway import Gateway
 from agentgym.agents.manager import AgentManager, Assignment, MixedAgentManager
+from agentgym.agents.sessions import Draws
 from agentgym.core.config import TrainingConfig
 from agentgym.core.rollout import Rollout
 from agentgym.core.task import Task
-from agentgym.core.trajectory import Trajectory
+from agentgym.core.trajectory import Group, Trajectory
 from agentgym.policies.base import Decider, Policy, Sampling
 from agentgym.scenarios.base import Scenario
 
@@ -24,6 +26,9 @@ class AgentRollout(Rollout):
 
     Episodes that branch off a sibling begin anew: the endpoint repeats what it told
     the sibling, for as long as the agent asks the same.
+
+    What is drawn for an episode follows from the seed, from which episode it is, and
+    from what its agent asks; not from who asks first.
     """
 
     def __init__(
@@ -52,6 +57,8 @@ class AgentRollout(Rollout):
         self._on_warning = on_warning
         self._gateway = Gateway(self._backend, log=self._problems.append)
         self._manager = make_manager(self._gateway)
+        self._order = 0
+        self._turns: Counter[str] = Counter()
         self._gateway.start()
 
     def close(self) -> None:
@@ -59,6 +66,21 @@ class AgentRollout(Rollout):
         self._gateway.stop()
         self._worlds.close()
         super().close()
+
+    def groups(
+        self,
+        policy: Decider,
+        tasks: Sequence[Task],
+        group_size: int,
+        sampling: Sampling,
+        seed: int = 0,
+        *,
+        branch: bool = True,
+    ) -> list[Group]:
+        """See `Rollout.groups`."""
+        self._order = _integer(sampling)
+        self._turns.clear()
+        return super().groups(policy, tasks, group_size, sampling, seed, branch=branch)
 
     def _play(
         self,
@@ -71,12 +93,15 @@ class AgentRollout(Rollout):
         if not isinstance(policy, Policy):
             # A model without its constraint is measured by the built-in loop.
             return super()._play(policy, tasks, sampling, seed, siblings)
-        assignments = [
-            Assignment(task, siblings[i].seed, siblings[i])
-            if siblings
-            else Assignment(task, seed * 65_537 + i)
-            for i, task in enumerate(tasks)
-        ]
+        assignments = []
+        common = _integer(sampling)
+        for i, task in enumerate(tasks):
+            assigned = Assignment(task, seed * 65_537 + i)
+            if siblings:
+                assigned.seed, assigned.sibling = siblings[i].seed, siblings[i]
+            assigned.draws = Draws((common, i), self._order, self._turns[task.id])
+            self._turns[task.id] += 1
+            assignments.append(assigned)
         self._backend.use(policy, sampling)
         try:
             played = self._manager.play(assignments, self._worlds)
@@ -89,6 +114,10 @@ class AgentRollout(Rollout):
                 self._on_warning(f"The gateway failed on a request ({text}).")
         self._problems.clear()
         return [trajectory for (trajectory,) in played]
+
+
+def _integer(sampling: Sampling) -> int:
+    return 0 if sampling.rng is None else int(sampling.rng.integers(1 << 62))
 
 
 def check_agent(config: TrainingConfig) -> None:

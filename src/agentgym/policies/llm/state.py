@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agentgym.core.trajectory import SampledTokens
+from agentgym.policies.base import Sampling
 from agentgym.policies.llm.engine import Branch, Segment
 from agentgym.policies.llm.options import Option
 from agentgym.policies.llm.trie import TOOL, Trie
@@ -159,7 +160,7 @@ class Drawn:
 def draw(
     state: State,
     logprobs: Floats,
-    rng: np.random.Generator | None,
+    sampling: Sampling,
     share: float,
     key: int,
 ) -> Drawn:
@@ -168,10 +169,11 @@ def draw(
     Args:
         state: Remembers what siblings have tried.
         logprobs: Of the choices; they are not needed if the share is 1.
-        rng: None for the likeliest.
+        sampling: How; but for the share of exploration.
         share: Of uniform draws.
         key: Names the choices within the state.
     """
+    rng = sampling.rng
     if rng is None:
         best = int(logprobs.argmax())
         return Drawn(best, float(logprobs[best]), float(logprobs[best]))
@@ -182,9 +184,13 @@ def draw(
         # Siblings at one state take turns through a random order, so that they try
         # different things; each of them alone still draws uniformly.
         untried = state.untried.setdefault(key, [])
-        if not untried:
-            untried.extend(int(i) for i in rng.permutation(count))
-        chosen = untried.pop()
+        if sampling.turn is not None:
+            order = np.random.default_rng([*sampling.turn.order, 1 + key])
+            chosen = int(order.permutation(count)[sampling.turn.number % count])
+        else:
+            if not untried:
+                untried.extend(int(i) for i in rng.permutation(count))
+            chosen = untried.pop()
     else:
         total = odds.cumsum()
         chosen = int(np.searchsorted(total, rng.random() * total[-1], side="right"))
