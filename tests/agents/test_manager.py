@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from agentgym import Trainer
 from agentgym.agents import commands
 from agentgym.agents.backends import PolicyBackend
 from agentgym.agents.callables import CallableAgentManager, load_agent
@@ -35,10 +37,12 @@ from agentgym.agents.manager import (
 )
 from agentgym.agents.rollout import AgentRollout
 from agentgym.core.errors import FailureBudgetExceeded, UsageError
+from agentgym.core.events import IterationDone
 from agentgym.core.rollout import FORK_EXPLORATION, Rollout
 from agentgym.core.task import Task
 from agentgym.core.tools import FailureKind
 from agentgym.core.trajectory import Step, Trajectory
+from agentgym.policies import registry
 from agentgym.policies.base import Sampling
 from agentgym.scenarios.base import Scenario
 
@@ -611,38 +615,56 @@ def test_an_agent_with_a_mind_of_its_own(
 # Many ------------------------------------------------------------------------------
 
 
-def test_chaos(tiny: Any, scenario: Scenario) -> None:
-    """Five hundred episodes, one in five of which goes wrong somehow."""
-    faults = [a for a in FAULTS if a not in (hangs, hangs_awaiting, floods)]
-    tasks = scenario.tasks("train", 1, 500)
-    chosen = random.Random(0)
-    fate = {
-        task.id: chosen.choice(faults) if chosen.random() < 0.2 else loop
-        for task in tasks
-    }
+@pytest.mark.slow
+def test_chaos(tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training of 500 episodes, one in five of which goes wrong somehow."""
+    quick = [a for a in FAULTS if a not in (hangs, hangs_awaiting, floods)]
     # Those that take their time: a few of each.
-    for i, agent in enumerate([hangs, hangs_awaiting, floods] * 3):
-        fate[tasks[i * 7].id] = agent
+    slow = {40 * (i + 1): a for i, a in enumerate([hangs, hangs_awaiting, floods] * 3)}
+    chosen = random.Random(0)
+    lock = threading.Lock()
+    fates: list[Any] = []
 
     def agent(task: AgentTask, base_url: str, api_key: str) -> Any:
-        return fate[task.id](task, base_url, api_key)
+        fate: Any = loop
+        if task.id.startswith("train-"):
+            with lock:
+                number = len(fates)
+                if number in slow or chosen.random() < 0.2:
+                    fate = slow.get(number) or chosen.choice(quick)
+                fates.append(fate)
+        return fate(task, base_url, api_key)
 
-    def make(gateway: Gateway) -> AgentManager:
-        return CallableAgentManager(
-            agent, gateway, concurrency=16, time_limit=3.0, max_requests=50
-        )
-
-    rollout = AgentRollout(scenario, make, max_steps=10)
-    played = rollout.play(tiny[1](), tasks)
-    rollout.close()
-    assert [t.task.id for t in played] == [t.id for t in tasks]
-    expected = Counter(FAULTS.get(fate[t.id]) for t in tasks)
-    assert Counter(t.failure for t in played) == expected
-    for trajectory in played:
-        if fate[trajectory.task.id] is loop:
-            assert trajectory.success is not None and trajectory.steps
-        else:
-            assert trajectory.failure_text and trajectory.success is None
+    module: Any = types.ModuleType("chaos")
+    module.agent = agent
+    monkeypatch.setitem(sys.modules, "chaos", module)
+    monkeypatch.setitem(registry._CLASSES, "tiny", "tiny_policy:TinyPolicy")
+    heard: list[Any] = []
+    result = Trainer(home=tmp_path, listeners=[heard.append]).train(
+        "tiny_scenario:Tiny",
+        policy="tiny",
+        agent="chaos:agent",
+        episodes=500,
+        eval_every=250,
+        failure_budget=0.5,
+        agent_concurrency=16,
+        agent_timeout=3,
+    )
+    points = [event for event in heard if isinstance(event, IterationDone)]
+    assert len(fates) == points[-1].episodes == result.metrics.episodes_completed
+    assert len(fates) > 450
+    # Every fault is one broken episode of its kind, and nothing else is broken.
+    expected = Counter(str(FAULTS[fate]) for fate in fates if fate is not loop)
+    assert sum(point.values["broken"] for point in points) == expected.total()
+    assert sum(point.values["unrewarded"] for point in points) == expected.total()
+    found: Counter[str] = Counter()
+    for point in points:
+        found.update(point.values["failures"])
+    assert {kind: found[kind] for kind in expected} == expected
+    assert expected.total() > 80 and len(expected) == 4
+    # And it has learned from the others.
+    assert result.metrics.tool_reliability > result.baseline.tool_reliability + 0.3
+    assert not any("agent" in kind for kind in result.metrics.failures)
 
 
 def test_nothing_grows(gateway: Gateway) -> None:
