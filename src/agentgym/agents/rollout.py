@@ -14,7 +14,7 @@ from agentgym.agents.gateway import Gateway
 from agentgym.agents.manager import AgentManager, Assignment, MixedAgentManager
 from agentgym.agents.sessions import Draws
 from agentgym.core.config import TrainingConfig
-from agentgym.core.rollout import Rollout
+from agentgym.core.rollout import Rollout, right_steps
 from agentgym.core.task import Task
 from agentgym.core.trajectory import Group, Trajectory
 from agentgym.policies.base import Decider, Policy, Sampling
@@ -97,10 +97,14 @@ class AgentRollout(Rollout):
         common = _integer(sampling)
         for i, task in enumerate(tasks):
             assigned = Assignment(task, seed * 65_537 + i)
+            peers = task.id
             if siblings:
                 assigned.seed, assigned.sibling = siblings[i].seed, siblings[i]
-            assigned.draws = Draws((common, i), self._order, self._turns[task.id])
-            self._turns[task.id] += 1
+                # Those that branch off at the same place take turns there.
+                wrong = len(right_steps(siblings[i]))
+                peers += "".join(s.state_key for s in siblings[i].steps[wrong:][:1])
+            assigned.draws = Draws((common, i), self._order, self._turns[peers])
+            self._turns[peers] += 1
             assignments.append(assigned)
         self._backend.use(policy, sampling)
         try:

@@ -173,14 +173,20 @@ class Session:
     def asked(self, state_key: str, *, side: bool) -> dict[str, Any]:
         """Fields of the `DecisionRequest` that is due at a state."""
         fields: dict[str, Any] = {"state_key": state_key}
-        if not side and self.episode is not None and self.episode.branching:
+        branching = not side and self.episode is not None and self.episode.branching
+        if branching:
             fields["exploration"] = FORK_EXPLORATION
         if self._draws is not None:
             state = zlib.crc32(state_key.encode())
-            times = self._asked[state_key]
+            own = (*self._draws.seed, state, self._asked[state_key])
             self._asked[state_key] += 1
-            fields["rng"] = np.random.default_rng([*self._draws.seed, state, times])
-            fields["turn"] = Turn((self._draws.order, state), self._draws.turn)
+            fields["rng"] = np.random.default_rng(own)
+            # Siblings are sure to meet only where they branch off.
+            fields["turn"] = (
+                Turn((self._draws.order, state), self._draws.turn)
+                if branching
+                else Turn(own, 0)
+            )
         return fields
 
     def record(

@@ -27,10 +27,11 @@ COMPONENTS = (
 class Turn:
     """Whose turn it is, where siblings explore the same state.
 
-    With it, what one of them tries does not depend on what others did before.
+    With it, what one of them tries does not depend on who was there before: it is what
+    it would be if they came in the order of their numbers.
 
     Attributes:
-        order: Seed of the order in which choices are tried; the same for all siblings.
+        order: Seed of what siblings share; the same for all of them.
         number: Which of the siblings asks.
     """
 

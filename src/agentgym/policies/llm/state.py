@@ -179,14 +179,21 @@ def draw(
         return Drawn(best, float(logprobs[best]), float(logprobs[best]))
     count = len(logprobs)
     odds = np.exp(logprobs)
-    explored = bool(rng.random() < share)
+    order = rng
+    before = 0
+    if sampling.turn is not None:
+        order = np.random.default_rng([*sampling.turn.order, 1 + key])
+        # Those of the siblings before it that explore here, if as much as this one.
+        before = int((order.random(sampling.turn.number) < share).sum())
+    explored = bool(order.random() < share)
     if explored:
         # Siblings at one state take turns through a random order, so that they try
         # different things; each of them alone still draws uniformly.
         untried = state.untried.setdefault(key, [])
         if sampling.turn is not None:
-            order = np.random.default_rng([*sampling.turn.order, 1 + key])
-            chosen = int(order.permutation(count)[sampling.turn.number % count])
+            seed = [*sampling.turn.order, 1 + key, count]
+            turns = np.random.default_rng(seed).permutation(count)
+            chosen = int(turns[before % count])
         else:
             if not untried:
                 untried.extend(int(i) for i in rng.permutation(count))

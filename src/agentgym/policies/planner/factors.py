@@ -170,16 +170,21 @@ def draw(state: State, choice: Choice, sampling: Sampling, share: float) -> floa
         return float(choice.logprobs[choice.chosen])
     # Siblings that explore at one state try different things: each draws from what
     # the others have left.
-    order, left = rng, np.flatnonzero(odds > 0).tolist()
-    if sampling.turn is None:
-        left = state.untried.get(choice.key) or left
-    else:
+    order = rng
+    everything = np.flatnonzero(odds > 0).tolist()
+    left = state.untried.get(choice.key) or everything
+    if sampling.turn is not None:
         name = zlib.crc32(repr(choice.key).encode())
         order = np.random.default_rng([*sampling.turn.order, name])
-        for _ in range(sampling.turn.number % len(left)):
-            del left[_pick(_curious(odds[left]), order)]
+        left = []
+        # What those before it try here, if they explore as much as this one.
+        for _ in range(sampling.turn.number):
+            left = left or list(everything)
+            if order.random() < share:
+                del left[_pick(_curious(odds[left]), order)]
+        left = left or everything
     curious = _curious(odds[left])
-    choice.explored = bool(rng.random() < share)
+    choice.explored = bool(order.random() < share)
     if choice.explored:
         at = _pick(curious, order)
         choice.chosen = left[at]
