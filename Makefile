@@ -1,14 +1,16 @@
 # Needs Python 3.11 or later with pip and venv, and make. Nothing else.
 #
-#   make demo       make an environment, install, train customer_support
-#   make test       install what the tests need and run them, with coverage
-#   make test-llm   the same for the policy llm, which needs torch
-#   make lint       ruff and mypy
-#   make docs-test  run the code blocks of README.md and docs/
-#   make clean      remove everything that was made, trained models included
+#   make demo         make an environment, install, train customer_support
+#   make test         install what the tests need and run them, with coverage
+#   make test-llm     the same for the policy llm, which needs torch
+#   make test-agents  what the other tests skip: with LangChain, AutoGen and TRL
+#   make lint         ruff and mypy
+#   make docs-test    run the code blocks of README.md and docs/
+#   make clean        remove everything that was made, trained models included
 
 PYTHON ?= python3
 VENV ?= .venv
+AGENTS_VENV ?= .venv-agents
 BIN := $(VENV)/bin
 
 # Two BLAS threads are slower than one on matrices this small, and the number of
@@ -17,7 +19,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 
 INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-llm lint docs-test clean
+.PHONY: demo test test-llm test-agents lint docs-test clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -32,6 +34,12 @@ test-llm: $(VENV)/.installed-llm
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal tests/policies/llm \
 	  --cov agentgym.policies.llm --cov-config=/dev/null --cov-fail-under 90 --cov-report term
 
+# In an environment of its own: the other tests must pass without any framework.
+test-agents:
+	$(MAKE) VENV=$(AGENTS_VENV) EXTRAS=,langchain,autogen,trl $(AGENTS_VENV)/.installed-llm
+	OMP_NUM_THREADS=1 $(AGENTS_VENV)/bin/python -m pytest -q -n auto --dist worksteal -rs \
+	  tests/agents/test_frameworks.py tests/agents/test_trl.py tests/policies/llm/test_engine_trl.py
+
 # With torch: without it, mypy cannot know what the language model is built of.
 lint: $(VENV)/.installed-llm
 	$(BIN)/ruff check .
@@ -42,7 +50,7 @@ docs-test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -n auto --dist worksteal tests/docs
 
 clean:
-	rm -rf $(VENV) .agentgym .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(AGENTS_VENV) .agentgym .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -63,5 +71,5 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.installed-llm: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing AgentGym with its language model into $(VENV)"
-	@$(INSTALL) -e '.[api,dev,llm]'
+	@$(INSTALL) -e '.[api,dev,llm$(EXTRAS)]'
 	@touch $@ $(VENV)/.installed-dev $(VENV)/.installed

@@ -6,10 +6,12 @@ import asyncio
 import json
 import os
 import random
+import subprocess
 import sys
 import tempfile
 import threading
 import time
+import types
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -20,6 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from agentgym import Trainer
 from agentgym.agents import commands
 from agentgym.agents.backends import PolicyBackend
 from agentgym.agents.callables import CallableAgentManager, load_agent
@@ -31,14 +34,15 @@ from agentgym.agents.manager import (
     AgentManager,
     MixedAgentManager,
     Workplace,
-    normalize_rewards,
 )
 from agentgym.agents.rollout import AgentRollout
 from agentgym.core.errors import FailureBudgetExceeded, UsageError
+from agentgym.core.events import IterationDone
 from agentgym.core.rollout import FORK_EXPLORATION, Rollout
 from agentgym.core.task import Task
 from agentgym.core.tools import FailureKind
 from agentgym.core.trajectory import Step, Trajectory
+from agentgym.policies import registry
 from agentgym.policies.base import Sampling
 from agentgym.scenarios.base import Scenario
 
@@ -296,20 +300,6 @@ def test_several_kinds_in_one_group(
     assert all(t.failure is None and t.steps for t in played)
 
 
-def test_rewards_of_kinds_are_comparable() -> None:
-    def of(kind: str, *rewards: float | None) -> Trajectory:
-        steps = [Step({}, reward=reward) for reward in rewards]
-        return Trajectory(Task("t", ()), steps, agent=kind)
-
-    made = [of("a", 10, 20), of("a", 30, 40), of("b", 1), of("b", 3), of("c", 5, 7)]
-    unjudged = of("a", None)
-    normalize_rewards([*made, unjudged])
-    assert [t.total_reward for t in made] == [-1, 1, -1, 1, 0]
-    assert [s.reward for s in made[0].steps] == [-1.5, -0.5]
-    assert [s.reward for s in made[4].steps] == [-1, 1]
-    assert unjudged.steps[0].reward is None
-
-
 # Without a world -------------------------------------------------------------------
 
 
@@ -430,6 +420,72 @@ def test_a_fault_costs_its_own_trajectory(
     assert broken.success is None and broken.total_reward is None
     assert all(t.failure is None and t.success is not None for t in played)
     assert leftovers() == before
+
+
+def test_agents_that_are_left_behind(
+    gates: Gateway, worlds: Worlds, tasks: list[Task]
+) -> None:
+    end = threading.Event()
+    warned: list[str] = []
+
+    def agent(task: AgentTask, base_url: str, api_key: str) -> None:
+        end.wait(60)
+
+    async def waits(task: AgentTask, base_url: str, api_key: str) -> None:
+        await asyncio.to_thread(end.wait, 60)
+
+    for stubborn in (agent, waits):
+        end.clear()
+        warned.clear()
+        manager = CallableAgentManager(
+            stubborn, gates, worlds=worlds, time_limit=0.1, on_warning=warned.append
+        )
+        for _ in range(3):
+            played = manager.deploy(tasks[:2])
+            assert {t.failure for t in played} == {FailureKind.AGENT_TIMEOUT}
+        if stubborn is agent:
+            assert manager.left_behind == 6
+            # Told of the first two, and when they had doubled.
+            assert [text[0] for text in warned] == ["2", "4"]
+        end.set()
+        for _ in range(100):
+            if not manager.left_behind:
+                break
+            time.sleep(0.05)
+        assert manager.left_behind == 0
+
+
+@pytest.mark.parametrize("kind", ["plain", "awaiting"])
+def test_a_program_ends_without_agents_that_hang(kind: str) -> None:
+    code = """
+import asyncio, sys, time
+from agentgym.agents.backends import PolicyBackend
+from agentgym.agents.callables import CallableAgentManager
+from agentgym.agents.gateway import Gateway
+from agentgym.core.task import Task
+
+def plain(task, base_url, api_key):
+    time.sleep(600)
+
+async def awaiting(task, base_url, api_key):
+    try:
+        await asyncio.to_thread(time.sleep, 600)
+    except asyncio.CancelledError:
+        await asyncio.to_thread(time.sleep, 600)
+
+with Gateway(PolicyBackend()) as gateway:
+    manager = CallableAgentManager(
+        globals()[sys.argv[1]], gateway, time_limit=0.1, on_warning=print
+    )
+    print(manager.deploy([Task("t", ())])[0].failure, manager.left_behind)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, kind], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert (
+        done.stdout.startswith("1 of the agents") and "agent_timeout 1" in done.stdout
+    )
 
 
 @pytest.mark.parametrize(
@@ -559,38 +615,56 @@ def test_an_agent_with_a_mind_of_its_own(
 # Many ------------------------------------------------------------------------------
 
 
-def test_chaos(tiny: Any, scenario: Scenario) -> None:
-    """Five hundred episodes, one in five of which goes wrong somehow."""
-    faults = [a for a in FAULTS if a not in (hangs, hangs_awaiting, floods)]
-    tasks = scenario.tasks("train", 1, 500)
-    chosen = random.Random(0)
-    fate = {
-        task.id: chosen.choice(faults) if chosen.random() < 0.2 else loop
-        for task in tasks
-    }
+@pytest.mark.slow
+def test_chaos(tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training of 500 episodes, one in five of which goes wrong somehow."""
+    quick = [a for a in FAULTS if a not in (hangs, hangs_awaiting, floods)]
     # Those that take their time: a few of each.
-    for i, agent in enumerate([hangs, hangs_awaiting, floods] * 3):
-        fate[tasks[i * 7].id] = agent
+    slow = {40 * (i + 1): a for i, a in enumerate([hangs, hangs_awaiting, floods] * 3)}
+    chosen = random.Random(0)
+    lock = threading.Lock()
+    fates: list[Any] = []
 
     def agent(task: AgentTask, base_url: str, api_key: str) -> Any:
-        return fate[task.id](task, base_url, api_key)
+        fate: Any = loop
+        if task.id.startswith("train-"):
+            with lock:
+                number = len(fates)
+                if number in slow or chosen.random() < 0.2:
+                    fate = slow.get(number) or chosen.choice(quick)
+                fates.append(fate)
+        return fate(task, base_url, api_key)
 
-    def make(gateway: Gateway) -> AgentManager:
-        return CallableAgentManager(
-            agent, gateway, concurrency=16, time_limit=3.0, max_requests=50
-        )
-
-    rollout = AgentRollout(scenario, make, max_steps=10)
-    played = rollout.play(tiny[1](), tasks)
-    rollout.close()
-    assert [t.task.id for t in played] == [t.id for t in tasks]
-    expected = Counter(FAULTS.get(fate[t.id]) for t in tasks)
-    assert Counter(t.failure for t in played) == expected
-    for trajectory in played:
-        if fate[trajectory.task.id] is loop:
-            assert trajectory.success is not None and trajectory.steps
-        else:
-            assert trajectory.failure_text and trajectory.success is None
+    module: Any = types.ModuleType("chaos")
+    module.agent = agent
+    monkeypatch.setitem(sys.modules, "chaos", module)
+    monkeypatch.setitem(registry._CLASSES, "tiny", "tiny_policy:TinyPolicy")
+    heard: list[Any] = []
+    result = Trainer(home=tmp_path, listeners=[heard.append]).train(
+        "tiny_scenario:Tiny",
+        policy="tiny",
+        agent="chaos:agent",
+        episodes=500,
+        eval_every=250,
+        failure_budget=0.5,
+        agent_concurrency=16,
+        agent_timeout=3,
+    )
+    points = [event for event in heard if isinstance(event, IterationDone)]
+    assert len(fates) == points[-1].episodes == result.metrics.episodes_completed
+    assert len(fates) > 450
+    # Every fault is one broken episode of its kind, and nothing else is broken.
+    expected = Counter(str(FAULTS[fate]) for fate in fates if fate is not loop)
+    assert sum(point.values["broken"] for point in points) == expected.total()
+    assert sum(point.values["unrewarded"] for point in points) == expected.total()
+    found: Counter[str] = Counter()
+    for point in points:
+        found.update(point.values["failures"])
+    assert {kind: found[kind] for kind in expected} == expected
+    assert expected.total() > 80 and len(expected) == 4
+    # And it has learned from the others.
+    assert result.metrics.tool_reliability > result.baseline.tool_reliability + 0.3
+    assert not any("agent" in kind for kind in result.metrics.failures)
 
 
 def test_nothing_grows(gateway: Gateway) -> None:

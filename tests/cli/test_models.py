@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,28 @@ def test_evaluate_on_its_own_tasks_gives_the_figures_of_its_training(
     assert done["tasks"] == 16
     for name in ("tool_reliability", "task_success", "per_tool", "failures"):
         assert done["metrics"][name] == trained_on[name]
+
+
+@pytest.mark.parametrize("kind", ["agent", "agent-command"])
+def test_evaluate_with_an_agent(
+    trained: Any, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    examples = Path(__file__).parents[2] / "examples"
+    monkeypatch.syspath_prepend(str(examples))
+    agents = {
+        "agent": "tool_loop_agent:agent",
+        "agent-command": f"{sys.executable} -S {examples / 'command_agent.py'}",
+    }
+    arguments = ("evaluate", "tiny_v1.0", "--count", "7", "--json")
+    built_in = trained(*arguments).json["metrics"]
+    played = trained(*arguments, f"--{kind}", agents[kind])
+    assert played.code == 0, played.err
+    # It decides the same, whoever does it.
+    for name in ("tool_reliability", "tool_calls", "per_tool"):
+        assert played.json["metrics"][name] == built_in[name]
+    # But others did it: what they cannot do fails.
+    broken = trained(*arguments, f"--{kind}", "nowhere:x")
+    assert broken.code == 2 and "nowhere" in broken.error
 
 
 def test_evaluate_takes_a_folder(trained: Any, trained_home: Path) -> None:

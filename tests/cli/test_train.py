@@ -129,7 +129,7 @@ def test_every_field_that_users_want_is_an_option(cli: Any) -> None:
         (["no_such_module:X"], 1, ["no_such_module", "cannot be imported"]),
         (["tiny_scenario:Tinny"], 1, ["Did you mean 'Tiny'?"]),
         ([TINY, "--policy", "nobody"], 2, ["Policy 'nobody' not found", "planner"]),
-        ([TINY, "--engine", "trl"], 2, ["Engine 'trl' not found", "local"]),
+        ([TINY, "--engine", "no"], 2, ["Engine 'no' not found", "local, trl"]),
         ([TINY, "--episodes", "0"], 2, ["episodes", "greater than 0"]),
         ([TINY, "--episodes", "-5"], 2, ["episodes", "greater than 0"]),
         ([TINY, "--episodes", "many"], 2, ["episodes", "whole number", "many"]),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from agentgym.core.rewards import (
     Credit,
     assign_advantages,
+    comparable_rewards,
     normalized,
     rewards_to_go,
 )
@@ -282,3 +283,36 @@ def test_an_unrewarded_success_is_not_praised() -> None:
     lost.success = True
     assign_advantages([group(lost)], "state", 0.9)
     assert advantages(lost) == [None]
+
+
+# Agents of several kinds ------------------------------------------------------------
+
+
+def of(kind: str, *values: float) -> Trajectory:
+    made = trajectory(values)
+    made.agent = kind
+    return made
+
+
+def test_rewards_of_kinds_are_comparable() -> None:
+    made = [of("a", 10, 20), of("a", 30, 40), of("b", 1), of("b", 3), of("c", 5, 7)]
+    assert comparable_rewards(made) == [[-1.5, -0.5], [0.5, 1.5], [-1], [1], [-1, 1]]
+    # What was earned stays on record.
+    assert made[0].total_reward == 15
+    assert comparable_rewards(made[:2]) == [[10, 20], [30, 40]]
+
+
+@pytest.mark.parametrize("credit", CREDITS)
+def test_kinds_that_earn_more_by_nature_do_not_drown_others(credit: Credit) -> None:
+    some = [of("rich", 11), of("rich", 10), of("poor", 1), of("poor", 0)]
+    assign_advantages([group(*some)], credit, 0.9)
+    assert [advantages(t) for t in some] == [[1], [-1], [1], [-1]]
+    same = [of("one", 11), of("one", 10), of("one", 1), of("one", 0)]
+    assign_advantages([group(*same)], credit, 0.9)
+    # As one kind, everything that the poor did would be blamed.
+    assert [t.steps[0].advantage > 0 for t in same if t.steps[0].advantage] == [
+        True,
+        True,
+        False,
+        False,
+    ]

@@ -40,8 +40,8 @@ def _train(home: Path, *listeners: Listener, **settings: Any) -> Any:
 
 def test_engines_by_name() -> None:
     assert isinstance(get_engine("local"), LocalEngine)
-    with pytest.raises(EngineNotFoundError, match="Available: local"):
-        get_engine("trl")
+    with pytest.raises(EngineNotFoundError, match="Available: local, trl"):
+        get_engine("nobody")
 
 
 def test_policies_by_name() -> None:

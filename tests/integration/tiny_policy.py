@@ -42,7 +42,7 @@ class TinyPolicy(Policy):
     def decide(
         self, requests: Sequence[DecisionRequest], sampling: Sampling = GREEDY
     ) -> list[Decision]:
-        return [self._decide(request, sampling) for request in requests]
+        return [self._decide(r, r.sampling(sampling)) for r in requests]
 
     def _decide(self, request: DecisionRequest, sampling: Sampling) -> Decision:
         if request.messages[-1]["role"] == "tool":

@@ -25,15 +25,13 @@ class Question:
         chat: The body of the chat completion that asks it.
         form: In which form it was asked; `text` is OpenAI's older completions.
         body: The body of the request in that form.
-        state_key: See `DecisionRequest`.
-        exploration: See `DecisionRequest`.
+        asked: Further fields of the `DecisionRequest` that a policy gets.
     """
 
     chat: dict[str, Any]
     form: Literal["chat", "text"] = "chat"
     body: dict[str, Any] = field(default_factory=dict)
-    state_key: str = ""
-    exploration: float | None = None
+    asked: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +160,5 @@ class PolicyBackend(Backend):
                 self._policy,
                 requests,
                 self._sampling,
-                [
-                    request.to_decision(question.state_key, question.exploration)
-                    for request, question in asked
-                ],
+                [request.to_decision(**question.asked) for request, question in asked],
             )

@@ -9,13 +9,16 @@ import inspect
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from agentgym.agents.episode import Worlds
 from agentgym.agents.gateway import Gateway
-from agentgym.agents.manager import AgentFailed, AgentManager, Workplace
+from agentgym.agents.manager import AgentFailed, AgentManager, Assignment, Workplace
 from agentgym.core.errors import UsageError
 from agentgym.core.tools import FailureKind
+from agentgym.core.trajectory import Trajectory
 
 Agent = Callable[..., Any]
 """`agent(task, base_url, api_key)`, plain or async; see `AgentTask`. If it returns a
@@ -31,7 +34,9 @@ class CallableAgentManager(AgentManager):
 
     So an agent that blocks, or never returns, holds up no other. Python cannot end a
     thread from outside: a plain function that hangs is left behind, without an
-    endpoint, and so is an async one that does not heed its cancellation.
+    endpoint, and so is an async one that does not heed its cancellation. It keeps its
+    memory, but the program can end without it. `on_warning` hears when the number of
+    these has doubled.
     """
 
     def __init__(self, agent: Agent, gateway: Gateway, **options: Any) -> None:
@@ -45,6 +50,29 @@ class CallableAgentManager(AgentManager):
         options.setdefault("kind", getattr(agent, "__name__", type(agent).__name__))
         super().__init__(gateway, **options)
         self._agent = agent
+        self._left: list[_Run] = []
+        self._told = 0
+
+    @property
+    def left_behind(self) -> int:
+        """Agents that were given up and are still running."""
+        return sum(not run.ended.is_set() for run in self._left)
+
+    def play(
+        self, assignments: Sequence[Assignment], worlds: Worlds | None = None
+    ) -> list[list[Trajectory]]:
+        """See `AgentManager.play`."""
+        played = super().play(assignments, worlds)
+        self._left = [run for run in self._left if not run.ended.is_set()]
+        count = len(self._left)
+        if count >= max(1, 2 * self._told):
+            self._told = count
+            self.on_warning(
+                f"{count} of the agents '{self.kind}' did not end in time and cannot be"
+                " ended: their threads run on, without an endpoint. An agent that is a"
+                " program (agent_command) can be ended."
+            )
+        return played
 
     def work(self, place: Workplace) -> str | None:
         """See `AgentManager.work`."""
@@ -58,7 +86,8 @@ class CallableAgentManager(AgentManager):
                 break
         if not run.ended.is_set():
             run.cancel()
-            run.ended.wait(_GRACE)
+            if not run.ended.wait(_GRACE):
+                self._left.append(run)
             raise AgentFailed(
                 f"the agent did not end within {self.time_limit:g} s",
                 FailureKind.AGENT_TIMEOUT,
@@ -100,7 +129,34 @@ class _Run:
     async def _await(self, answer: Any) -> Any:
         self._task = asyncio.ensure_future(answer)
         self._loop = asyncio.get_running_loop()
+        self._loop.set_default_executor(_Threads())
         return await self._task
+
+
+class _Threads(ThreadPoolExecutor):
+    """A thread for each call; none of them keeps the program from ending.
+
+    Python waits at its end for the threads of its own pools.
+    """
+
+    def submit(
+        self, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Future[Any]:
+        """Runs a function."""
+        future: Future[Any] = Future()
+
+        def work() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = function(*args, **kwargs)
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        threading.Thread(target=work, name="agentgym-callable", daemon=True).start()
+        return future
 
 
 def load_agent(path: str) -> Agent:

@@ -38,7 +38,13 @@ from starlette.routing import Route
 from agentgym.agents.backends import Answered, Backend, Question, Relay
 from agentgym.agents.continuity import Context
 from agentgym.agents.episode import AgentTask, Episode
-from agentgym.agents.sessions import MAX_REQUESTS, Session, farewell, message_of
+from agentgym.agents.sessions import (
+    MAX_REQUESTS,
+    Draws,
+    Session,
+    farewell,
+    message_of,
+)
 from agentgym.core.errors import ServingError
 from agentgym.serving import server
 from agentgym.serving.answers import encode, events, model_dict
@@ -128,15 +134,21 @@ class Gateway:
             self._server = None
 
     def open(
-        self, episode: Episode | None = None, *, max_requests: int = MAX_REQUESTS
+        self,
+        episode: Episode | None = None,
+        *,
+        max_requests: int = MAX_REQUESTS,
+        draws: Draws | None = None,
     ) -> Session:
         """Opens an endpoint.
 
         Args:
             episode: The world in which its agent works.
             max_requests: How often it may ask.
+            draws: What its random draws follow from; by default whoever asks first
+                gets the first draw.
         """
-        session = Session(episode, max_requests)
+        session = Session(episode, max_requests, draws)
         self.sessions[session.id] = session
         return session
 
@@ -350,8 +362,7 @@ class Gateway:
         answer = None if side else session.scripted(context, model)
         replayed = answer is not None
         if answer is None:
-            question.state_key = context.state_key
-            question.exploration = None if side else session.exploration
+            question.asked = session.asked(context.state_key, side=side)
             answer = await self.backend.answer(question)
         session.record(context, answer, side=side, replayed=replayed)
         return answer

@@ -14,13 +14,12 @@ other. Endpoints, folders and processes are gone when `deploy` returns, in every
 from __future__ import annotations
 
 import contextlib
-import math
 import shutil
 import tempfile
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +29,7 @@ from agentgym.agents.continuity import Continuity
 from agentgym.agents.episode import AgentTask, Episode, Worlds
 from agentgym.agents.gateway import Gateway
 from agentgym.agents.recorder import warnings_of
-from agentgym.agents.sessions import MAX_REQUESTS, Session
+from agentgym.agents.sessions import MAX_REQUESTS, Draws, Session
 from agentgym.core.errors import AgentGymError, FailureBudgetExceeded
 from agentgym.core.task import Task
 from agentgym.core.tools import FailureKind
@@ -61,11 +60,13 @@ class Assignment:
         sibling: An episode to repeat up to its first wrong step. The endpoint then
             gives the same answers, so that an agent that does the same with them gets
             to the same place.
+        draws: What the random draws follow from; see `Gateway.open`.
     """
 
     task: Task
     seed: int = 0
     sibling: Trajectory | None = None
+    draws: Draws | None = None
 
 
 class Workplace:
@@ -254,7 +255,9 @@ class AgentManager(ABC):
                 if trajectory.failure is not None:
                     return [trajectory]
                 stack.callback(episode.close)
-            session = self.gateway.open(episode, max_requests=self.max_requests)
+            session = self.gateway.open(
+                episode, max_requests=self.max_requests, draws=assignment.draws
+            )
             stack.callback(self.gateway.close, session)
             place = Workplace(
                 AgentTask(assignment.task, episode),
@@ -369,27 +372,3 @@ class MixedAgentManager:
         """See `AgentManager.deploy`."""
         assigned = [Assignment(task, seed=i) for i, task in enumerate(tasks)]
         return [t for played in self.play(assigned) for t in played]
-
-
-def normalize_rewards(trajectories: Iterable[Trajectory]) -> None:
-    """Makes rewards of different kinds of agents comparable.
-
-    Each kind's rewards are shifted and scaled so that its episodes have the mean 0
-    and the deviation 1: an approach that earns more by its nature, by taking more
-    steps for example, does not drown the others. A kind whose episodes all earned the
-    same keeps its differences between steps, around 0.
-    """
-    kinds: dict[str, list[Trajectory]] = {}
-    for trajectory in trajectories:
-        if trajectory.total_reward is not None:
-            kinds.setdefault(trajectory.agent, []).append(trajectory)
-    for siblings in kinds.values():
-        totals = [t.total_reward or 0.0 for t in siblings]
-        mean = math.fsum(totals) / len(totals)
-        deviation = math.sqrt(
-            math.fsum((total - mean) ** 2 for total in totals) / len(totals)
-        )
-        for trajectory in siblings:
-            for step in trajectory.steps:
-                assert step.reward is not None
-                step.reward = (step.reward - mean) / (deviation or 1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,10 +12,11 @@ from agentgym.agents.commands import CommandAgentManager, parse_command
 from agentgym.agents.episode import Worlds
 from agentgym.agents.gateway import Gateway
 from agentgym.agents.manager import AgentManager, Assignment, MixedAgentManager
+from agentgym.agents.sessions import Draws
 from agentgym.core.config import TrainingConfig
-from agentgym.core.rollout import Rollout
+from agentgym.core.rollout import Rollout, right_steps
 from agentgym.core.task import Task
-from agentgym.core.trajectory import Trajectory
+from agentgym.core.trajectory import Group, Trajectory
 from agentgym.policies.base import Decider, Policy, Sampling
 from agentgym.scenarios.base import Scenario
 
@@ -24,6 +26,9 @@ class AgentRollout(Rollout):
 
     Episodes that branch off a sibling begin anew: the endpoint repeats what it told
     the sibling, for as long as the agent asks the same.
+
+    What is drawn for an episode follows from the seed, from which episode it is, and
+    from what its agent asks; not from who asks first.
     """
 
     def __init__(
@@ -52,6 +57,8 @@ class AgentRollout(Rollout):
         self._on_warning = on_warning
         self._gateway = Gateway(self._backend, log=self._problems.append)
         self._manager = make_manager(self._gateway)
+        self._order = 0
+        self._turns: Counter[str] = Counter()
         self._gateway.start()
 
     def close(self) -> None:
@@ -59,6 +66,21 @@ class AgentRollout(Rollout):
         self._gateway.stop()
         self._worlds.close()
         super().close()
+
+    def groups(
+        self,
+        policy: Decider,
+        tasks: Sequence[Task],
+        group_size: int,
+        sampling: Sampling,
+        seed: int = 0,
+        *,
+        branch: bool = True,
+    ) -> list[Group]:
+        """See `Rollout.groups`."""
+        self._order = _integer(sampling)
+        self._turns.clear()
+        return super().groups(policy, tasks, group_size, sampling, seed, branch=branch)
 
     def _play(
         self,
@@ -71,12 +93,19 @@ class AgentRollout(Rollout):
         if not isinstance(policy, Policy):
             # A model without its constraint is measured by the built-in loop.
             return super()._play(policy, tasks, sampling, seed, siblings)
-        assignments = [
-            Assignment(task, siblings[i].seed, siblings[i])
-            if siblings
-            else Assignment(task, seed * 65_537 + i)
-            for i, task in enumerate(tasks)
-        ]
+        assignments = []
+        common = _integer(sampling)
+        for i, task in enumerate(tasks):
+            assigned = Assignment(task, seed * 65_537 + i)
+            peers = task.id
+            if siblings:
+                assigned.seed, assigned.sibling = siblings[i].seed, siblings[i]
+                # Those that branch off at the same place take turns there.
+                wrong = len(right_steps(siblings[i]))
+                peers += "".join(s.state_key for s in siblings[i].steps[wrong:][:1])
+            assigned.draws = Draws((common, i), self._order, self._turns[peers])
+            self._turns[peers] += 1
+            assignments.append(assigned)
         self._backend.use(policy, sampling)
         try:
             played = self._manager.play(assignments, self._worlds)
@@ -91,6 +120,10 @@ class AgentRollout(Rollout):
         return [trajectory for (trajectory,) in played]
 
 
+def _integer(sampling: Sampling) -> int:
+    return 0 if sampling.rng is None else int(sampling.rng.integers(1 << 62))
+
+
 def check_agent(config: TrainingConfig) -> None:
     """Finds out what is wrong with the agent of a training before it starts.
 
@@ -99,8 +132,8 @@ def check_agent(config: TrainingConfig) -> None:
     """
     if config.agent_command is not None:
         parse_command(config.agent_command)
-    if config.agent is not None:
-        load_agent(config.agent)
+    for path in _paths(config):
+        load_agent(path)
 
 
 def rollout_of(
@@ -111,26 +144,42 @@ def rollout_of(
     Raises:
         UsageError: There is no such agent.
     """
-    options: dict[str, Any] = {
-        "concurrency": config.agent_concurrency,
-        "time_limit": config.agent_timeout,
-        "on_warning": on_warning,
-    }
-    if config.agent_command is not None:
-        command = config.agent_command
-
-        def make(gateway: Gateway) -> AgentManager:
-            return CommandAgentManager(command, gateway, **options)
-    else:
-        agent = load_agent(config.agent or "")
-
-        def make(gateway: Gateway) -> AgentManager:
-            return CallableAgentManager(agent, gateway, **options)
-
     return AgentRollout(
         scenario,
-        make,
+        manager_maker(config, on_warning),
         max_steps=config.max_steps,
         tool_timeout=config.tool_timeout,
         on_warning=on_warning,
     )
+
+
+def manager_maker(
+    config: TrainingConfig, on_warning: Callable[[str], None]
+) -> Callable[[Gateway], AgentManager | MixedAgentManager]:
+    """Makes managers of the agents that a training names.
+
+    Raises:
+        UsageError: There is no such agent.
+    """
+    agents = {path: load_agent(path) for path in _paths(config)}
+    kinds = len(agents) + (config.agent_command is not None)
+    options: dict[str, Any] = {
+        "concurrency": max(1, config.agent_concurrency // kinds),
+        "time_limit": config.agent_timeout,
+        "on_warning": on_warning,
+    }
+
+    def make(gateway: Gateway) -> AgentManager | MixedAgentManager:
+        made: list[AgentManager] = [
+            CallableAgentManager(agent, gateway, kind=path, **options)
+            for path, agent in agents.items()
+        ]
+        if config.agent_command is not None:
+            made.append(CommandAgentManager(config.agent_command, gateway, **options))
+        return made[0] if len(made) == 1 else MixedAgentManager(made)
+
+    return make
+
+
+def _paths(config: TrainingConfig) -> list[str]:
+    return [path.strip() for path in (config.agent or "").split(",") if path.strip()]

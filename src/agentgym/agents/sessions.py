@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
+import zlib
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from agentgym.agents.continuity import Context
 from agentgym.agents.episode import Episode
@@ -15,7 +19,7 @@ from agentgym.core.rollout import FORK_EXPLORATION, step_of
 from agentgym.core.task import Message
 from agentgym.core.tools import ToolCall, parse_calls
 from agentgym.core.trajectory import Step
-from agentgym.policies.base import Decision
+from agentgym.policies.base import Decision, Turn
 from agentgym.serving.answers import Completion
 from agentgym.serving.deciding import Answer
 from agentgym.serving.errors import ApiError
@@ -30,6 +34,21 @@ _CONVERSATIONS = 64
 """Conversations that are kept for `previous_response_id`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """What the random draws of one episode follow from: not from who asks first.
+
+    Attributes:
+        seed: Of this episode.
+        order: Seed that it shares with its siblings; see `Turn`.
+        turn: Which of the siblings it is.
+    """
+
+    seed: tuple[int, ...]
+    order: int
+    turn: int
+
+
 class Session:
     """An endpoint of its own, for the length of one episode.
 
@@ -42,7 +61,9 @@ class Session:
         closed: Whether it answers no more.
     """
 
-    def __init__(self, episode: Episode | None, max_requests: int) -> None:
+    def __init__(
+        self, episode: Episode | None, max_requests: int, draws: Draws | None = None
+    ) -> None:
         self.id = secrets.token_hex(8)
         self.key = f"sk-{secrets.token_hex(16)}"
         self.episode = episode
@@ -55,6 +76,8 @@ class Session:
         self.deciding: set[asyncio.Task[Any]] = set()
         """Decisions on their way, also those whose client has gone."""
         self._max_requests = max_requests
+        self._draws = draws
+        self._asked: Counter[str] = Counter()
         self._recent: dict[bytes, asyncio.Future[Answer]] = {}
         self._conversations: dict[str, list[Message]] = {}
         self._lock = threading.Lock()
@@ -147,11 +170,24 @@ class Session:
         )
         return Answer(decision, _completion(model, decision))
 
-    @property
-    def exploration(self) -> float | None:
-        """See `DecisionRequest`."""
-        branching = self.episode is not None and self.episode.branching
-        return FORK_EXPLORATION if branching else None
+    def asked(self, state_key: str, *, side: bool) -> dict[str, Any]:
+        """Fields of the `DecisionRequest` that is due at a state."""
+        fields: dict[str, Any] = {"state_key": state_key}
+        branching = not side and self.episode is not None and self.episode.branching
+        if branching:
+            fields["exploration"] = FORK_EXPLORATION
+        if self._draws is not None:
+            state = zlib.crc32(state_key.encode())
+            own = (*self._draws.seed, state, self._asked[state_key])
+            self._asked[state_key] += 1
+            fields["rng"] = np.random.default_rng(own)
+            # Siblings are sure to meet only where they branch off.
+            fields["turn"] = (
+                Turn((self._draws.order, state), self._draws.turn)
+                if branching
+                else Turn(own, 0)
+            )
+        return fields
 
     def record(
         self, context: Context, answer: Answer, *, side: bool, replayed: bool

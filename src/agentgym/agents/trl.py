@@ -37,6 +37,8 @@ from agentgym.serving.tools import ToolShelf
 if TYPE_CHECKING:
     from agentgym.agents.manager import AgentManager
 
+WritePrompt = Callable[[dict[str, Any]], list[int]]
+"""(body of a chat completion) -> (the tokens with which it is put to the model)."""
 ParseText = Callable[[str], tuple[str, list[ToolCall]]]
 """(what the model wrote) -> (what it says, the calls that it makes)."""
 
@@ -48,26 +50,49 @@ class ModelBackend(Backend):
 
     Args:
         max_tokens: Of an answer, where the request does not say less.
+        prompt: Writes a request as the model reads it; by default its chat template.
         parse: Finds the calls in what the model wrote.
     """
 
-    def __init__(self, max_tokens: int = 256, parse: ParseText | None = None) -> None:
+    def __init__(
+        self,
+        max_tokens: int = 256,
+        prompt: WritePrompt | None = None,
+        parse: ParseText | None = None,
+    ) -> None:
         self._max_tokens = max_tokens
+        self._prompt = prompt
         self._parse = parse or parse_calls_in_text
         self._shelf = ToolShelf()
         self._lock = threading.Lock()
         self._model: Any = None
         self._tokenizer: Any = None
         self._temperature = 1.0
+        self._vllm: Any = None
 
-    def use(self, model: Any, tokenizer: Any, temperature: float = 1.0) -> None:
-        """Answers from this model from now on; from none, if it is None."""
+    def use(
+        self,
+        model: Any,
+        tokenizer: Any,
+        temperature: float = 1.0,
+        vllm: Any = None,
+    ) -> None:
+        """Answers from this model from now on; from none, if it is None.
+
+        Args:
+            model: What is being trained.
+            tokenizer: Its tokenizer.
+            temperature: Of the draws.
+            vllm: TRL's vLLM with the same weights, to sample from in its place.
+        """
         with self._lock:
             self._model, self._tokenizer = model, tokenizer
-            self._temperature = temperature
+            self._temperature, self._vllm = temperature, vllm
 
     def prompt_ids(self, chat: dict[str, Any]) -> list[int]:
         """The tokens with which a request is put to the model."""
+        if self._prompt is not None:
+            return self._prompt(chat)
         encoded = self._tokenizer.apply_chat_template(
             chat["messages"],
             tools=chat.get("tools") or None,
@@ -113,6 +138,11 @@ class ModelBackend(Backend):
         return Answer(decision, completion)
 
     def _sample(self, prompt: list[int], limit: int) -> tuple[list[int], list[float]]:
+        if self._vllm is not None:
+            _, ids, logprobs, _ = self._vllm.generate(
+                prompts=[prompt], images=None, num_generations=1
+            )
+            return list(ids[0]), [float(token[0]) for token in logprobs[0]]
         model = self._model
         training = model.training
         model.eval()
@@ -154,11 +184,21 @@ def parse_calls_in_text(text: str) -> tuple[str, list[ToolCall]]:
     return (_CALL.sub("", text).strip() if calls else text), calls
 
 
-def rollout_func(manager: AgentManager) -> Callable[[list[Any], Any], dict[str, Any]]:
+def rollout_func(
+    manager: AgentManager,
+    task_of: Callable[[Any], Task] | None = None,
+    judge: Callable[[list[Trajectory]], None] = lambda trajectories: None,
+) -> Callable[[list[Any], Any], dict[str, Any]]:
     """What `GRPOTrainer(rollout_func=...)` takes.
 
-    Beside the tokens it gives reward functions `success` and `outcome`, one for each
-    episode: what the world, or the manager's `judge`, said. None means not judged.
+    Beside the tokens it gives reward functions `success`, `outcome` and `reward`, one
+    for each episode: what the world, or the manager's `judge`, said. None means not
+    judged.
+
+    Args:
+        manager: Runs the agents.
+        task_of: The task that a prompt stands for; by default one that opens with it.
+        judge: Rewards the episodes, where the manager does not.
 
     Raises:
         UsageError: The gateway is not answered by a `ModelBackend`.
@@ -173,13 +213,25 @@ def rollout_func(manager: AgentManager) -> Callable[[list[Any], Any], dict[str, 
         from agentgym.agents.manager import Assignment
 
         model = trainer.accelerator.unwrap_model(trainer.model)
-        backend.use(model, trainer.processing_class, trainer.temperature)
+        backend.use(
+            model,
+            trainer.processing_class,
+            trainer.temperature,
+            trainer.vllm_generation if trainer.use_vllm else None,
+        )
+        step = trainer.state.global_step
         tasks = [
-            Task(f"{trainer.state.global_step}-{i}", tuple(_messages(prompt)))
+            task_of(prompt) if task_of else Task(f"{step}-{i}", _messages(prompt))
             for i, prompt in enumerate(prompts)
         ]
         try:
-            played = manager.play([Assignment(task) for task in tasks])
+            played = manager.play(
+                [
+                    Assignment(task, seed=step * 65_537 + i)
+                    for i, task in enumerate(tasks)
+                ]
+            )
+            judge([found[0] for found in played])
             rows = [
                 _row(found[0], backend.prompt_ids({"messages": list(task.messages)}))
                 for found, task in zip(played, tasks, strict=True)
@@ -227,10 +279,11 @@ def _row(trajectory: Trajectory, prompt: Sequence[int]) -> dict[str, Any]:
         "env_mask": mask,
         "success": trajectory.success,
         "outcome": trajectory.outcome,
+        "reward": trajectory.total_reward,
     }
 
 
-def _messages(prompt: Any) -> list[Message]:
+def _messages(prompt: Any) -> tuple[Message, ...]:
     if isinstance(prompt, str):
-        return [{"role": "user", "content": prompt}]
-    return [dict(message) for message in prompt]
+        return ({"role": "user", "content": prompt},)
+    return tuple(dict(message) for message in prompt)

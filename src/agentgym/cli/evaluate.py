@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 from agentgym.cli.common import (
     HomeOption,
     JsonOption,
+    note,
     open_store,
     print_json,
     print_table,
@@ -55,16 +57,34 @@ def evaluate(
             help="How many tasks; by default as many as at the end of its training.",
         ),
     ] = None,
+    agent: Annotated[
+        str | None,
+        typer.Option(
+            "--agent",
+            metavar="MODULE:FUNCTION",
+            help="Agent that plays, as in training; by default the built-in loop.",
+        ),
+    ] = None,
+    agent_command: Annotated[
+        str | None,
+        typer.Option(
+            "--agent-command", metavar="COMMAND", help="The same as a command line."
+        ),
+    ] = None,
     home_folder: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
     """Measure a trained model on held-out tasks, taking its likeliest decisions."""
-    name, agent = load_agent(model)
-    metrics = agent.evaluate(scenario, tasks=count, seed=seed).to_dict()
+    name, trained = load_agent(model)
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: note(f"warning: {message}")
+        metrics = trained.evaluate(
+            scenario, tasks=count, seed=seed, agent=agent, agent_command=agent_command
+        ).to_dict()
     if json:
         print_json({"model": name, "metrics": metrics, "tasks": metrics["tasks"]})
         return
-    where = scenario or agent.metadata["scenario"]
+    where = scenario or trained.metadata["scenario"]
     print(f"{name} on {metrics['tasks']:,} held-out tasks of {where}\n")
     print_table(_figures(metrics))
     if metrics["per_tool"]:

@@ -274,7 +274,10 @@ def _refresh(store: Store, run: RunRow, progress: Progress) -> None:
 
 def _require_under_way(run: RunRow, wanted: str) -> None:
     if run.status not in _UNDER_WAY:
-        resumable = run.status in ("interrupted", "failed")
+        from agentgym.engines import get_engine
+
+        broken_off = run.status in ("interrupted", "failed")
+        resumable = broken_off and get_engine(run.engine).resumable
         advice = f" Go on with: agentgym runs resume {run.id}" if resumable else ""
         stop(f"Run {run.id} cannot be {wanted}: it is {run.status}.{advice}", 2)
 

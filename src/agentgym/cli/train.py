@@ -292,7 +292,15 @@ def _parse_setting(text: str) -> tuple[str, Any]:
 
 
 def _explain_interrupt(progress: Progress, home_option: str | None) -> NoReturn:
-    if progress.run_id:
+    from agentgym.engines import get_engine
+
+    engine = progress.config.get("engine")
+    if progress.run_id and not get_engine(str(engine)).resumable:
+        note(
+            f"Interrupted after {progress.episodes:,} episodes. Nothing is kept of"
+            f" them: the engine '{engine}' cannot go on with a run."
+        )
+    elif progress.run_id:
         note(
             f"Interrupted after {progress.episodes:,} episodes; the state is saved."
             f" Go on with: agentgym runs resume {progress.run_id}{_at(home_option)}"

@@ -60,6 +60,7 @@ def training_values(
     ]
     right = [s for s in calls if s.correct and all(r.ok for r in s.results)]
     failures = Counter(str(step.failure) for step in steps if step.failure)
+    failures.update(str(t.failure) for t in episodes if t.failure)
     return {
         "mean_reward": sum(rewards) / len(rewards) if rewards else None,
         "success": sum(t.success is True for t in episodes) / len(episodes),

@@ -22,7 +22,7 @@ from pydantic import (
 from agentgym.core.errors import ConfigError, did_you_mean
 from agentgym.utils.files import atomic_write_text
 
-Source = Literal["user", "scenario", "policy", "default"]
+Source = Literal["user", "engine", "scenario", "policy", "default"]
 
 _HERE = ("auto", "local")
 
@@ -140,10 +140,13 @@ class TrainingConfig(BaseModel):
         None,
         min_length=1,
         description="Agent that plays, in the place of the built-in loop: "
-        "module:function.",
+        "module:function. Of several, with commas between, siblings take turns.",
     )
     agent_command: str | None = Field(
-        None, min_length=1, description="The same as a command line."
+        None,
+        min_length=1,
+        description="The same as a command line. With an agent beside it, siblings "
+        "take turns.",
     )
     agent_concurrency: int = Field(
         8, gt=0, description="Agents that run at the same time."
@@ -193,7 +196,7 @@ class TrainingConfig(BaseModel):
 
     @property
     def sources(self) -> dict[str, Source]:
-        """Who set each field: "user", "scenario", "policy" or "default"."""
+        """Who set each field: "user", "engine", "scenario", "policy" or "default"."""
         names = [*type(self).model_fields, *(self.model_extra or {})]
         return {
             name: "user"
@@ -212,6 +215,7 @@ class TrainingConfig(BaseModel):
         scenario_defaults: Mapping[str, Any],
         policy_defaults: Mapping[str, Any],
         scenario_options: Mapping[str, Any],
+        engine_defaults: Mapping[str, Any] = {},
     ) -> TrainingConfig:
         """The settings in force: the user's, else the scenario's, else the policy's.
 
@@ -220,6 +224,7 @@ class TrainingConfig(BaseModel):
             policy_defaults: `Policy.training_defaults`.
             scenario_options: `Scenario.options`: what the scenario reads beyond the
                 fields of this class, with defaults.
+            engine_defaults: `Engine.training_defaults`; only the user's win over them.
 
         Returns:
             A config whose every value is final, and whose `sources` say who set it.
@@ -228,13 +233,11 @@ class TrainingConfig(BaseModel):
             ConfigError: If a setting is read by nobody, or a default is wrong.
         """
         fields = type(self).model_fields
-        if self.engine == "local" and self.gpu_provider not in _HERE:
+        if self.gpu_provider not in _HERE:
             raise ConfigError(
                 f"gpu_provider '{self.gpu_provider}' is read by nobody: the engine "
-                f"'local' runs on this machine. Use gpu_provider auto or local."
+                f"'{self.engine}' runs on this machine. Use gpu_provider auto or local."
             )
-        if self.agent is not None and self.agent_command is not None:
-            raise ConfigError("agent and agent_command exclude each other; set one.")
         if self.agent is None and self.agent_command is None:
             for name in ("agent_concurrency", "agent_timeout"):
                 if name in self.model_fields_set:
@@ -247,6 +250,7 @@ class TrainingConfig(BaseModel):
         layers: tuple[tuple[Source, Mapping[str, Any]], ...] = (
             ("policy", policy_defaults),
             ("scenario", scenario_defaults),
+            ("engine", engine_defaults),
             ("user", {name: getattr(self, name) for name in self._set_by_user}),
         )
         for source, layer in layers:

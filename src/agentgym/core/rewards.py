@@ -14,6 +14,9 @@ Where an episode solved its task, each of its steps has an advantage of at least
 probability of 0.7 still has something to gain, and siblings that were all lucky alike
 cannot tell. As a choice becomes certain, its gradient vanishes by itself.
 
+Where siblings are agents of different kinds, each kind's rewards are first made
+comparable with the others': see `comparable_rewards`.
+
 `benchmarks/credit.py` compares them.
 """
 
@@ -24,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from agentgym.core.trajectory import Group, Step
+from agentgym.core.trajectory import Group, Step, Trajectory
 
 Credit = Literal["broadcast", "state"]
 
@@ -57,9 +60,15 @@ def assign_advantages(
             if trajectory.total_reward is None:
                 signal.unrewarded += 1
             else:
-                rewarded.append(trajectory.steps)
+                rewarded.append(trajectory)
         compare = _broadcast if credit == "broadcast" else _by_state
-        signal.groups_without_variance += not compare(rewarded, discount)
+        episodes = [
+            list(zip(trajectory.steps, rewards, strict=True))
+            for trajectory, rewards in zip(
+                rewarded, comparable_rewards(rewarded), strict=True
+            )
+        ]
+        signal.groups_without_variance += not compare(episodes, discount)
         for trajectory in group.trajectories:
             if trajectory.success and trajectory.total_reward is not None:
                 _praise(trajectory.steps)
@@ -77,26 +86,29 @@ def _praise(steps: Sequence[Step]) -> None:
             step.parameter_advantage = max(step.parameter_advantage or 0.0, _PRAISE)
 
 
-def _broadcast(episodes: Sequence[Sequence[Step]], discount: float) -> bool:
+Episode = Sequence[tuple[Step, float]]
+"""Steps with their rewards."""
+
+
+def _broadcast(episodes: Sequence[Episode], discount: float) -> bool:
     """Whether there was anything to compare."""
-    returns = [_mean([_reward(s) for s in steps]) for steps in episodes]
+    returns = [_mean([reward for _, reward in steps]) for steps in episodes]
     advantages = normalized(returns)
     if advantages is None:
         return False
     for steps, advantage in zip(episodes, advantages, strict=True):
-        for step in steps:
+        for step, _ in steps:
             step.advantage = step.parameter_advantage = advantage
     return True
 
 
-def _by_state(episodes: Sequence[Sequence[Step]], discount: float) -> bool:
+def _by_state(episodes: Sequence[Episode], discount: float) -> bool:
     """Whether there was anything to compare."""
     at_state: dict[str, list[tuple[Step, float]]] = {}
     with_tool: dict[tuple[str, ...], list[tuple[Step, float]]] = {}
     for steps in episodes:
-        for step, value in zip(
-            steps, rewards_to_go([_reward(s) for s in steps], discount), strict=True
-        ):
+        values = rewards_to_go([reward for _, reward in steps], discount)
+        for (step, _), value in zip(steps, values, strict=True):
             if step.replayed:
                 continue
             at_state.setdefault(step.state_key, []).append((step, value))
@@ -122,6 +134,32 @@ def _compare(siblings: Sequence[tuple[Step, float]]) -> list[tuple[Step, float]]
         return [(step, advantage) for (step, _), advantage in pairs]
     # Equally wrong: nothing to prefer, but worth trying something else.
     return [(step, 0.0) for step, _ in siblings if step.correct is False]
+
+
+def comparable_rewards(trajectories: Sequence[Trajectory]) -> list[list[float]]:
+    """Rewards of siblings, comparable also where these are agents of several kinds.
+
+    Each kind's rewards are then shifted and scaled so that its episodes have the mean
+    0 and the deviation 1: an approach that earns more by its nature, by taking more
+    steps for example, does not drown the others. A kind whose episodes all earned the
+    same keeps its differences between steps, around 0. Siblings of one kind keep their
+    rewards.
+
+    Args:
+        trajectories: Siblings, all of them rewarded.
+    """
+    rewards = [[_reward(step) for step in t.steps] for t in trajectories]
+    kinds = [trajectory.agent for trajectory in trajectories]
+    if len(set(kinds)) < 2:
+        return rewards
+    for kind in dict.fromkeys(kinds):
+        own = [r for r, k in zip(rewards, kinds, strict=True) if k == kind]
+        totals = [_mean(one) for one in own]
+        mean = _mean(totals)
+        deviation = math.sqrt(_mean([(total - mean) ** 2 for total in totals])) or 1.0
+        for one in own:
+            one[:] = [(reward - mean) / deviation for reward in one]
+    return rewards
 
 
 def rewards_to_go(rewards: Sequence[float], discount: float) -> list[float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,6 @@ from agentgym.core.errors import (
 )
 from agentgym.core.evaluation import evaluate, evaluate_free_form
 from agentgym.core.result import TrainingMetrics, clean
-from agentgym.core.rollout import Rollout
 from agentgym.core.task import Message, Split
 from agentgym.core.tools import Tool, ToolCall, ToolRunner, tool_map
 from agentgym.policies.base import DecisionRequest, Policy
@@ -180,6 +180,8 @@ class TrainedAgent:
         split: Split = "heldout",
         tasks: int | None = None,
         seed: int | None = None,
+        agent: str | None = None,
+        agent_command: str | None = None,
     ) -> TrainingMetrics:
         """Measures the agent on tasks of a scenario.
 
@@ -188,18 +190,26 @@ class TrainedAgent:
             split: Which tasks.
             tasks: How many; by default as many as at the end of its training.
             seed: Chooses the tasks; by default those of its training.
+            agent: Plays at an endpoint that the policy answers, as in a training that
+                names it; by default the built-in loop plays, however it was trained.
+            agent_command: The same as a command line.
+
+        Raises:
+            UsageError: There is no such agent.
+            MissingExtraError: Agents need an extra that is not installed.
         """
+        from agentgym.engines.local import make_rollout
         from agentgym.scenarios.registry import ScenarioRegistry
 
         config = TrainingConfig.from_dict(self.metadata["config"])
+        played_by = {"agent": agent, "agent_command": agent_command}
+        config = config.model_copy(update=played_by)
         same = scenario is None or scenario == config.scenario
         options = config.scenario_options if same else {}
         world = ScenarioRegistry.load(scenario or config.scenario, **options)
         if same:
             world.baseline_tokens = self.metadata.get("baseline_tokens")
-        rollout = Rollout(
-            world, max_steps=config.max_steps, tool_timeout=config.tool_timeout
-        )
+        rollout = make_rollout(config, world, warnings.warn)
         try:
             chosen = draw_tasks(
                 world,

@@ -127,15 +127,17 @@ class Trainer:
 
         Raises:
             RunNotFoundError: There is no such run.
-            UsageError: The run is still under way somewhere.
+            UsageError: The run is still under way somewhere, or its engine cannot go
+                on with runs.
             FormatError: Its checkpoints cannot be read.
             KeyboardInterrupt: It was interrupted again.
         """
-        from agentgym.engines.local import LocalEngine
+        from agentgym.engines import engine_of_run
 
-        return LocalEngine().resume(
+        home = None if home is None else Path(home)
+        return engine_of_run(run_id, home).resume(
             run_id,
-            home=None if home is None else Path(home),
+            home=home,
             listeners=listeners,
             control=control or Control(),
         )
@@ -148,6 +150,8 @@ class Trainer:
         tasks: int | None = None,
         seed: int | None = None,
         scenario: str | None = None,
+        agent: str | None = None,
+        agent_command: str | None = None,
     ) -> TrainingMetrics:
         """Measures a trained model on tasks of a scenario.
 
@@ -157,6 +161,8 @@ class Trainer:
             tasks: How many; by default as many as at the end of its training.
             seed: Chooses the tasks; by default those of its training.
             scenario: By default the config's, else the one it was trained on.
+            agent: Plays; by default the built-in loop. See `TrainedAgent.evaluate`.
+            agent_command: The same as a command line.
 
         Raises:
             ConfigError: There is nothing to tell which model.
@@ -168,10 +174,17 @@ class Trainer:
             model = Path(self.result.trained_model_path)
         if model is None:
             raise ConfigError("Which model? Train one first, or name one.")
-        agent = TrainedAgent.load(model, home=self.home)
+        trained = TrainedAgent.load(model, home=self.home)
         if scenario is None and self.config is not None:
             scenario = self.config.scenario
-        return agent.evaluate(scenario, split=split, tasks=tasks, seed=seed)
+        return trained.evaluate(
+            scenario,
+            split=split,
+            tasks=tasks,
+            seed=seed,
+            agent=agent,
+            agent_command=agent_command,
+        )
 
     def _train(
         self,
@@ -352,10 +365,25 @@ def run_training(
         values["episodes_per_second"] = len(episodes) / (time.perf_counter() - clock)
         events.emit(IterationDone(progress.iteration, progress.episodes, values))
 
-    # Take the best weights. The held-out tasks are touched here and nowhere else.
+    # Take the best weights.
     policy.load_state(best)
     policy.calibrate(progress.best_decisions)
-    trained_for = time.perf_counter() - began
+    progress.seconds = time.perf_counter() - began
+    return conclude(config, rollout, policy, progress, events)
+
+
+def conclude(
+    config: TrainingConfig,
+    rollout: Rollout,
+    policy: Policy,
+    progress: Progress,
+    events: EventBus,
+) -> Trained:
+    """Measures a trained policy, and the untrained one, at the end of a training.
+
+    The held-out tasks are touched here and nowhere else.
+    """
+    scenario = rollout.scenario
     heldout = draw_tasks(scenario, "heldout", config.seed, config.heldout_tasks)
     untrained = create_policy(config.policy, config.seed, config.model)
     some = heldout[: config.free_form_tasks]
@@ -364,7 +392,7 @@ def run_training(
     metrics = after.metrics(
         before,
         episodes_completed=progress.episodes,
-        total_training_time=trained_for,
+        total_training_time=progress.seconds,
         convergence_episode=progress.convergence_episode,
         manual_hours=config.manual_hours,
         free_form=evaluate_free_form(policy, rollout, some),

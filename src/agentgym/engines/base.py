@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from agentgym.core.config import TrainingConfig
 from agentgym.core.control import Control
@@ -14,9 +14,23 @@ from agentgym.core.result import TrainingResult
 
 
 class Engine(ABC):
-    """Runs the loop of `core/trainer.py` somewhere and keeps what comes out."""
+    """Carries out trainings and keeps what comes out."""
 
     name: ClassVar[str]
+    training_defaults: ClassVar[Mapping[str, Any]] = {}
+    """Settings that stand where the user set none, whatever scenario and policy say."""
+    resumable: ClassVar[bool] = True
+    """Whether a run whose process is gone can be gone on with."""
+
+    def check(self, config: TrainingConfig) -> None:  # noqa: B027
+        """Finds out what is wrong with settings before anything starts.
+
+        Args:
+            config: Resolved settings.
+
+        Raises:
+            ConfigError: A setting is wrong, or this engine does not read it.
+        """
 
     @abstractmethod
     def train(
@@ -48,4 +62,8 @@ class Engine(ABC):
         listeners: Sequence[Listener],
         control: Control,
     ) -> TrainingResult:
-        """Goes on with a run whose process is gone; see `train`."""
+        """Goes on with a run whose process is gone; see `train`.
+
+        Raises:
+            UsageError: Its engine cannot.
+        """

@@ -42,6 +42,7 @@ from agentgym.core.result import TrainingResult
 from agentgym.core.rollout import Rollout
 from agentgym.core.trained_agent import TrainedAgent, library_versions
 from agentgym.core.trainer import Trained, run_training
+from agentgym.engines import get_engine
 from agentgym.engines.base import Engine
 from agentgym.policies.base import COMPONENTS, Policy
 from agentgym.policies.registry import create_policy, policy_class, takes_model
@@ -74,7 +75,7 @@ class LocalEngine(Engine):
         scenario, config = resolve(config)
         with Store(home) as store:
             policy = create_policy(config.policy, config.seed, config.model)
-            run = _Run(store, secrets.token_hex(4), config, scenario)
+            run = Run(store, secrets.token_hex(4), config, scenario)
             store.create_run(
                 run.id,
                 scenario=config.scenario,
@@ -84,7 +85,9 @@ class LocalEngine(Engine):
                 config=config.to_dict(),
             )
             with run.alone():
-                return run.carry_out(policy, None, "", listeners, control)
+                return run.carry_out(
+                    run.loop(policy, None, control), listeners, control
+                )
 
     def resume(
         self,
@@ -99,7 +102,7 @@ class LocalEngine(Engine):
             row = store.get_run(run_id)
             config = TrainingConfig.from_dict(row.config)
             scenario = ScenarioRegistry.load(config.scenario, **config.scenario_options)
-            run = _Run(store, row.id, config, scenario)
+            run = Run(store, row.id, config, scenario)
             with run.alone():
                 if (result := run.published()) is not None:
                     run.finish(result, listeners)
@@ -110,7 +113,9 @@ class LocalEngine(Engine):
                 # meant for the process before.
                 store.forget_after(row.id, start.progress.iteration if start else -1)
                 store.take_commands(row.id)
-                return run.carry_out(policy, start, warning, listeners, control)
+                at = None if start is None else start.progress.iteration
+                loop = run.loop(policy, start, control)
+                return run.carry_out(loop, listeners, control, at, warning)
 
 
 def resolve(config: TrainingConfig) -> tuple[Scenario, TrainingConfig]:
@@ -122,18 +127,24 @@ def resolve(config: TrainingConfig) -> tuple[Scenario, TrainingConfig]:
         ConfigError: A setting is wrong, or nothing reads it.
     """
     scenario = ScenarioRegistry.load(config.scenario)
+    engine = get_engine(config.engine)
+    policy = config.policy
+    if "policy" not in config.model_fields_set:
+        policy = engine.training_defaults.get("policy", policy)
     resolved = config.resolve(
-        scenario.training_defaults_for(config.policy),
-        policy_class(config.policy).training_defaults,
+        scenario.training_defaults_for(policy),
+        policy_class(policy).training_defaults,
         scenario.options,
+        engine.training_defaults,
     )
+    engine.check(resolved)
     trainable_components(resolved, scenario)
     if _has_agent(resolved):
         _agents().check_agent(resolved)
     unread = sorted({"model", "free_form_tasks"} & config.model_fields_set)
-    if unread and not takes_model(config.policy):
+    if unread and not takes_model(policy):
         raise ConfigError(
-            f"Nothing reads the setting '{unread[0]}': the policy '{config.policy}' "
+            f"Nothing reads the setting '{unread[0]}': the policy '{policy}' "
             "has no language model. Add --policy llm, or leave it out."
         )
     if split_reference(resolved.name or "")[1] is not None:
@@ -222,8 +233,8 @@ class StoreListener:
         self._store.update_run(self._run_id, **changes)
 
 
-class _Run:
-    """One run and the folder it lives in."""
+class Run:
+    """One run and the folder it lives in; for all engines of this machine."""
 
     def __init__(
         self,
@@ -254,36 +265,48 @@ class _Run:
                     ) from None
             yield
 
+    def loop(
+        self, policy: Policy, start: Checkpoint | None, control: Control
+    ) -> Callable[[Rollout, EventBus], Trained]:
+        """AgentGym's own loop; see `run_training`."""
+        return lambda rollout, events: run_training(
+            self._config,
+            rollout,
+            policy,
+            trainable_components(self._config, self._scenario),
+            checkpoints=self.checkpoints,
+            start=start,
+            events=events,
+            control=control,
+        )
+
     def carry_out(
         self,
-        policy: Policy,
-        start: Checkpoint | None,
-        warning: str,
+        train: Callable[[Rollout, EventBus], Trained],
         listeners: Sequence[Listener],
         control: Control,
+        resumed_from: int | None = None,
+        warning: str = "",
     ) -> TrainingResult:
-        """Trains, measures and publishes."""
+        """Trains, measures and publishes.
+
+        Args:
+            train: Trains with what plays, and tells what happens.
+            listeners: Hear every event.
+            control: Orders for the run.
+            resumed_from: Iteration that the run goes on from; None if it is new.
+            warning: What a person should know before it starts.
+        """
         events = self._events(listeners)
         rollout = make_rollout(
             self._config, self._scenario, lambda text: events.emit(Warned(text))
         )
         try:
             with self._commands(control), deferred_interrupt(control):
-                at = None if start is None else start.progress.iteration
-                events.emit(RunStarted(self.id, self._config.to_dict(), at))
+                events.emit(RunStarted(self.id, self._config.to_dict(), resumed_from))
                 if warning:
                     events.emit(Warned(warning))
-                trained = run_training(
-                    self._config,
-                    rollout,
-                    policy,
-                    trainable_components(self._config, self._scenario),
-                    checkpoints=self.checkpoints,
-                    start=start,
-                    events=events,
-                    control=control,
-                )
-                result = self._publish(trained)
+                result = self._publish(train(rollout, events))
                 self._save(result)
                 events.emit(RunFinished(result.to_dict()))
                 with file_errors(self._folder):

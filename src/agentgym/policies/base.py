@@ -23,6 +23,39 @@ COMPONENTS = (
 """The parts of an agent that a scenario declares trainable or frozen."""
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Whose turn it is, where siblings explore the same state.
+
+    With it, what one of them tries does not depend on who was there before: it is what
+    it would be if they came in the order of their numbers.
+
+    Attributes:
+        order: Seed of what siblings share; the same for all of them.
+        number: Which of the siblings asks.
+    """
+
+    order: tuple[int, ...]
+    number: int
+
+
+@dataclass(slots=True)
+class Sampling:
+    """How decisions are drawn. Without an `rng` the most likely one is taken.
+
+    Attributes:
+        exploration: Share of decisions drawn uniformly from the valid ones.
+        turn: See there; without it, siblings explore what those before them left.
+    """
+
+    rng: np.random.Generator | None = None
+    exploration: float = 0.0
+    turn: Turn | None = None
+
+
+GREEDY = Sampling()
+
+
 @dataclass(slots=True)
 class DecisionRequest:
     """One chat completion with tools.
@@ -34,6 +67,9 @@ class DecisionRequest:
             from the sampling's.
         must_call: A tool must be called. A policy that has none to call with valid
             arguments may still answer otherwise; whoever asked has to look.
+        rng: Draws for this request alone, in the place of the sampling's: they do not
+            depend on what else is asked, or when.
+        turn: See `Sampling`.
     """
 
     messages: Sequence[Message]
@@ -41,6 +77,15 @@ class DecisionRequest:
     state_key: str = ""
     exploration: float | None = None
     must_call: bool = False
+    rng: np.random.Generator | None = None
+    turn: Turn | None = None
+
+    def sampling(self, common: Sampling) -> Sampling:
+        """How this request is drawn, if all of its batch are drawn in this way."""
+        if common.rng is None:
+            return common
+        share = common.exploration if self.exploration is None else self.exploration
+        return Sampling(self.rng or common.rng, share, self.turn)
 
 
 @dataclass(slots=True)
@@ -65,21 +110,6 @@ class Decision:
     latency: float = 0.0
     sampled: SampledTokens | None = None
     trace: Any = None
-
-
-@dataclass(slots=True)
-class Sampling:
-    """How decisions are drawn. Without an `rng` the most likely one is taken.
-
-    Attributes:
-        exploration: Share of decisions drawn uniformly from the valid ones.
-    """
-
-    rng: np.random.Generator | None = None
-    exploration: float = 0.0
-
-
-GREEDY = Sampling()
 
 
 @dataclass(slots=True)

@@ -86,14 +86,16 @@ class ChatRequest:
         texts = json.dumps(self.messages), id(self.tools), allowed
         return *texts, self.must_call, id(self.answer_tool)
 
-    def to_decision(
-        self, state_key: str = "", exploration: float | None = None
-    ) -> DecisionRequest:
-        """The request as a policy gets it; see `DecisionRequest`."""
+    def to_decision(self, **asked: Any) -> DecisionRequest:
+        """The request as a policy gets it.
+
+        Args:
+            **asked: Further fields of `DecisionRequest`.
+        """
         tools, must_call = self.allowed, self.must_call
         if self.answer_tool is not None:
             tools, must_call = (*tools, self.answer_tool), True
-        return DecisionRequest(self.messages, tools, state_key, exploration, must_call)
+        return DecisionRequest(self.messages, tools, must_call=must_call, **asked)
 
 
 def parse_json(body: bytes) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from agentgym.core.tools import Tool
-from agentgym.policies.base import DecisionRequest
+from agentgym.policies.base import DecisionRequest, Sampling
 from agentgym.policies.llm.lora import lora_layers
 from agentgym.policies.llm.policy import LlmPolicy
 from agentgym.policies.llm.state import State
@@ -59,14 +59,14 @@ LATER = [
 ]
 
 
-def plain_logprobs(policy: LlmPolicy, prompt: list[int], state: State) -> Any:
-    """Log-probability of each option under the constraint, one sequence at a time."""
-    totals = []
+def plain_logprobs(policy: LlmPolicy, prompt: list[int], state: State) -> list[Any]:
+    """Log-probabilities of each option's tokens under the constraint, one by one."""
+    found = []
     for completion in state.completions:
         with torch.no_grad():
             logits = policy.engine.model(torch.tensor([prompt + list(completion)]))
         rows = logits.logits[0].double()
-        total = 0.0
+        logprobs = []
         for depth, token in enumerate(completion):
             following = sorted(
                 {
@@ -77,9 +77,9 @@ def plain_logprobs(policy: LlmPolicy, prompt: list[int], state: State) -> Any:
                 }
             )
             row = rows[len(prompt) - 1 + depth][following]
-            total += float(torch.log_softmax(row, 0)[following.index(token)])
-        totals.append(total)
-    return np.array(totals)
+            logprobs.append(float(torch.log_softmax(row, 0)[following.index(token)]))
+        found.append(np.array(logprobs))
+    return found
 
 
 def check(policy: LlmPolicy) -> None:
@@ -89,7 +89,7 @@ def check(policy: LlmPolicy) -> None:
         state = policy._read([request])[0]
         policy._decide_values([(state, group) for group in state.groups])
         prompt, _ = policy.format.prompt(messages, TOOLS)
-        expected = plain_logprobs(policy, prompt, state)
+        expected = np.array([p.sum() for p in plain_logprobs(policy, prompt, state)])
         found = np.array([state.edges[path].sum() for path in state.trie.paths])
         assert np.abs(found - expected).max() < 1e-4
         assert np.exp(expected).sum() == pytest.approx(1.0, abs=1e-6)
@@ -98,6 +98,35 @@ def check(policy: LlmPolicy) -> None:
             inside = np.logaddexp.reduce(expected[state.groups[group]])
             assert logprob == pytest.approx(inside, abs=1e-4)
     assert policy._cache.hits > 0
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_tokens_as_they_were_sampled(families: dict[str, Path], family: str) -> None:
+    policy = LlmPolicy(str(families[family]))
+    shake(policy)
+    rng = np.random.default_rng(0)
+    for messages in (OPENING, LATER):
+        request = DecisionRequest(messages, TOOLS, "state")
+        policy._forget()
+        prompt, _ = policy.format.prompt(messages, TOOLS)
+        drawn = policy.decide([request] * 40, Sampling(rng))
+        state = policy._read([request])[0]
+        expected = plain_logprobs(policy, prompt, state)
+        completions = [tuple(completion) for completion in state.completions]
+        for decision in drawn:
+            sampled = decision.sampled
+            assert sampled is not None and list(sampled.prompt) == prompt
+            option = completions.index(sampled.completion)
+            assert policy.format.end == sampled.completion[-1]
+            gap = np.abs(np.array(sampled.logprobs) - expected[option])
+            assert gap.max() < 1e-4
+        assert len({d.sampled.completion for d in drawn if d.sampled}) > 3
+        # Exploration included, they add up to what the decision was drawn with.
+        for decision in policy.decide([request] * 40, Sampling(rng, 0.7)):
+            assert decision.sampled is not None
+            logprobs = decision.sampled.logprobs
+            assert len(logprobs) == len(decision.sampled.completion)
+            assert sum(logprobs) == pytest.approx(decision.logprob, abs=1e-9)
 
 
 def shake(policy: LlmPolicy) -> None:

@@ -123,7 +123,7 @@ class LlmPolicy(Policy):
         started = time.perf_counter()
         states = self._read(requests)
         drawn = [
-            self._draw_group(state, _sampling(request, sampling))
+            self._draw_group(state, request.sampling(sampling))
             for request, state in zip(requests, states, strict=True)
         ]
         self._decide_values(
@@ -134,7 +134,7 @@ class LlmPolicy(Policy):
             }.values()
         )
         decisions = [
-            self._finish(request, state, sampling.rng, *one)
+            self._finish(request, state, request.sampling(sampling), *one)
             for request, state, one in zip(requests, states, drawn, strict=True)
         ]
         share = (time.perf_counter() - started) / max(1, len(requests))
@@ -151,7 +151,7 @@ class LlmPolicy(Policy):
         """
         groups, logprobs = state.group_logprobs()
         first, second = shares(sampling.exploration)
-        group = draw(state, logprobs, sampling.rng, first, -1)
+        group = draw(state, logprobs, sampling, first, -1)
         anything = group.explored or (
             sampling.rng is not None and bool(sampling.rng.random() < second)
         )
@@ -162,16 +162,16 @@ class LlmPolicy(Policy):
         self,
         request: DecisionRequest,
         state: State,
-        rng: np.random.Generator | None,
+        sampling: Sampling,
         group: Drawn,
         anything: bool,
     ) -> Decision:
         if anything:
             unknown = np.full(len(state.groups[group.chosen]), np.nan)
-            value = draw(state, unknown, rng, 1.0, group.chosen)
+            value = draw(state, unknown, sampling, 1.0, group.chosen)
         else:
             logprobs = state.option_logprobs(group.chosen)
-            value = draw(state, logprobs, rng, 0.0, group.chosen)
+            value = draw(state, logprobs, sampling, 0.0, group.chosen)
         option = state.groups[group.chosen][value.chosen]
         decision = self._phrase(state.options[option], request.messages)
         decision.logprob = group.drawn + value.drawn
@@ -179,6 +179,7 @@ class LlmPolicy(Policy):
         decision.confidence = self.calibration.confidence(float(np.exp(certain)))
         decision.prompt_tokens = state.segment.end
         decision.completion_tokens = len(state.completions[option])
+        decision.sampled = state.sampled(option, group, value)
         decision.trace = Trace(
             state,
             option,
@@ -428,12 +429,6 @@ def _memory_mb() -> float:
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
-
-
-def _sampling(request: DecisionRequest, sampling: Sampling) -> Sampling:
-    if request.exploration is None:
-        return sampling
-    return Sampling(sampling.rng, request.exploration)
 
 
 def _chunks(items: Any, size: Any) -> list[list[Any]]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from agentgym.core.trajectory import SampledTokens
+from agentgym.policies.base import Sampling
 from agentgym.policies.llm.engine import Branch, Segment
 from agentgym.policies.llm.options import Option
 from agentgym.policies.llm.trie import TOOL, Trie
@@ -87,6 +90,34 @@ class State:
             if np.isnan(self.edges[trie.nodes == p]).any()
         ]
 
+    @cached_property
+    def prompt(self) -> tuple[int, ...]:
+        """Token ids of the prompt; one object for all decisions at this state."""
+        return tuple(t for segment in self.segment.chain for t in segment.tokens)
+
+    def sampled(self, option: int, group: Drawn, value: Drawn) -> SampledTokens:
+        """An option as it was drawn, token by token.
+
+        A token that was certain has the log-probability 0; where options part, it is
+        that of the edge under the weights and the constraint. What exploration made
+        likelier or less likely than that is added where the tool, or the arguments,
+        begin to part. Arguments that were drawn uniformly were not read by the model:
+        all of their log-probability stands there. So the sum is always that of the
+        decision.
+        """
+        path = self.trie.paths[option]
+        edges = np.nan_to_num(self.edges[path])
+        if len(path):
+            edges[0] += group.drawn - group.logprob
+            inside = np.flatnonzero(self.trie.kinds[path] != TOOL)
+            at = int(inside[0]) if len(inside) else -1
+            edges[at] += group.drawn + value.drawn - edges.sum()
+        tokens = self.completions[option]
+        logprobs = [0.0] * len(tokens)
+        for depth, logprob in zip(self.trie.depths[option], edges, strict=True):
+            logprobs[depth] = float(logprob)
+        return SampledTokens(self.prompt, tuple(tokens), tuple(logprobs))
+
     def _tool_path(self, option: int) -> tuple[int, ...]:
         path = self.trie.paths[option]
         return tuple(int(e) for e in path[self.trie.kinds[path] == TOOL])
@@ -129,7 +160,7 @@ class Drawn:
 def draw(
     state: State,
     logprobs: Floats,
-    rng: np.random.Generator | None,
+    sampling: Sampling,
     share: float,
     key: int,
 ) -> Drawn:
@@ -138,23 +169,35 @@ def draw(
     Args:
         state: Remembers what siblings have tried.
         logprobs: Of the choices; they are not needed if the share is 1.
-        rng: None for the likeliest.
+        sampling: How; but for the share of exploration.
         share: Of uniform draws.
         key: Names the choices within the state.
     """
+    rng = sampling.rng
     if rng is None:
         best = int(logprobs.argmax())
         return Drawn(best, float(logprobs[best]), float(logprobs[best]))
     count = len(logprobs)
     odds = np.exp(logprobs)
-    explored = bool(rng.random() < share)
+    order = rng
+    before = 0
+    if sampling.turn is not None:
+        order = np.random.default_rng([*sampling.turn.order, 1 + key])
+        # Those of the siblings before it that explore here, if as much as this one.
+        before = int((order.random(sampling.turn.number) < share).sum())
+    explored = bool(order.random() < share)
     if explored:
         # Siblings at one state take turns through a random order, so that they try
         # different things; each of them alone still draws uniformly.
         untried = state.untried.setdefault(key, [])
-        if not untried:
-            untried.extend(int(i) for i in rng.permutation(count))
-        chosen = untried.pop()
+        if sampling.turn is not None:
+            seed = [*sampling.turn.order, 1 + key, count]
+            turns = np.random.default_rng(seed).permutation(count)
+            chosen = int(turns[before % count])
+        else:
+            if not untried:
+                untried.extend(int(i) for i in rng.permutation(count))
+            chosen = untried.pop()
     else:
         total = odds.cumsum()
         chosen = int(np.searchsorted(total, rng.random() * total[-1], side="right"))

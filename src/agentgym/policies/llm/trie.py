@@ -36,6 +36,7 @@ class Trie:
         nodes: Number, from 0, of the place at which each edge begins.
         kinds: `TOOL` or `VALUE` for each edge.
         paths: Edges of each option, in order.
+        depths: For each of these edges, which token of the option it is.
     """
 
     def __init__(
@@ -88,6 +89,9 @@ class Trie:
         self.paths = [
             np.array([edge[step] for step in path if step in edge], np.int64)
             for path in paths
+        ]
+        self.depths = [
+            [depth for depth, step in enumerate(path) if step in edge] for path in paths
         ]
 
     def to_read(self, places: Iterable[int]) -> list[int]:

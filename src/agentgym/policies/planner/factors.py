@@ -6,10 +6,12 @@ then what to ask for, or the value of each parameter of the tool, each on its ow
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from agentgym.policies.base import Sampling
 from agentgym.policies.planner.facts import ToolFact, ValueFact, prior
 from agentgym.policies.planner.features import (
     ASK,
@@ -149,10 +151,16 @@ class Heads:
         return "pointer", Pointing(parameter.slot, parameter.query, values)
 
 
-def draw(
-    state: State, choice: Choice, rng: np.random.Generator | None, share: float
-) -> float:
-    """Draws one factor; returns the log-probability with which it was drawn."""
+def draw(state: State, choice: Choice, sampling: Sampling, share: float) -> float:
+    """Draws one factor; returns the log-probability with which it was drawn.
+
+    Args:
+        state: Remembers what siblings have tried.
+        choice: The factor; takes what is drawn.
+        sampling: How; but for the share of exploration.
+        share: Of the draws that explore.
+    """
+    rng = sampling.rng
     if rng is None:
         choice.chosen = int(choice.logprobs.argmax())
         return float(choice.logprobs[choice.chosen])
@@ -162,18 +170,35 @@ def draw(
         return float(choice.logprobs[choice.chosen])
     # Siblings that explore at one state try different things: each draws from what
     # the others have left.
-    left = state.untried.get(choice.key) or np.flatnonzero(odds > 0).tolist()
-    curious = odds[left] ** np.float32(_CURIOSITY)
-    curious /= curious.sum()
-    choice.explored = bool(rng.random() < share)
+    order = rng
+    everything = np.flatnonzero(odds > 0).tolist()
+    left = state.untried.get(choice.key) or everything
+    if sampling.turn is not None:
+        name = zlib.crc32(repr(choice.key).encode())
+        order = np.random.default_rng([*sampling.turn.order, name])
+        left = []
+        # What those before it try here, if they explore as much as this one.
+        for _ in range(sampling.turn.number):
+            left = left or list(everything)
+            if order.random() < share:
+                del left[_pick(_curious(odds[left]), order)]
+        left = left or everything
+    curious = _curious(odds[left])
+    choice.explored = bool(order.random() < share)
     if choice.explored:
-        at = _pick(curious, rng)
+        at = _pick(curious, order)
         choice.chosen = left[at]
         state.untried[choice.key] = left[:at] + left[at + 1 :]
     else:
         choice.chosen = _pick(odds, rng)
     by_exploring = curious[left.index(choice.chosen)] if choice.chosen in left else 0.0
     return float(np.log((1 - share) * odds[choice.chosen] + share * by_exploring))
+
+
+def _curious(odds: Array) -> Array:
+    flat: Array = odds ** np.float32(_CURIOSITY)
+    flat /= flat.sum()
+    return flat
 
 
 def _pick(odds: Array, rng: np.random.Generator) -> int:

@@ -162,15 +162,14 @@ class PlannerPolicy(Policy):
     def _decide(
         self, request: DecisionRequest, state: State, sampling: Sampling
     ) -> Decision:
-        if request.exploration is not None:
-            sampling = Sampling(sampling.rng, request.exploration)
+        sampling = request.sampling(sampling)
         # At most one factor is explored at a time: a tool that is new gets the
         # parameters that the policy thinks best, and the other way round.
         share = sampling.exploration
         callable_ = state.open[max(FINISH, ASK) + 1 :].any()
         first = CALL if request.must_call and callable_ else OPTION
         choices = [self.heads.choice(state, first)]
-        drawn = [draw(state, choices[0], sampling.rng, _EXPLORE_OPTION * share)]
+        drawn = [draw(state, choices[0], sampling, _EXPLORE_OPTION * share)]
         option = choices[0].chosen
         rest: Sequence[FactorKey] = []
         if option == ASK:
@@ -181,7 +180,7 @@ class PlannerPolicy(Policy):
         for key in rest:
             choices.append(self.heads.choice(state, key))
             part = 0.0 if choices[0].explored else (1 - _EXPLORE_OPTION) * share
-            drawn.append(draw(state, choices[-1], sampling.rng, part / len(rest)))
+            drawn.append(draw(state, choices[-1], sampling, part / len(rest)))
         logprob = float(sum(c.logprobs[c.chosen] for c in choices))
         decision = self._phrase(state, option, choices)
         decision.logprob = sum(drawn)

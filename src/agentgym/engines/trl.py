@@ -1,0 +1,390 @@
+"""The engine `trl`: TRL's GRPOTrainer trains the language model that agents ask.
+
+    agentgym train SCENARIO --agent module:function --engine trl
+
+It differs from the engine `local` in what is learned. There, the policy chooses among
+valid calls. Here, the model writes freely, token by token, and every token it wrote is
+pushed by the advantage of the whole episode among its siblings. So it must be able to
+write a call now and then before it starts, or there is nothing to prefer.
+
+What is trained are the same LoRA matrices as those of the policy `llm`; so the result
+is such a policy, measured and published as any other: constrained to valid calls
+(`tool_reliability`) and writing freely (`free_form_reliability`).
+
+Where there is a GPU and vLLM is installed, vLLM samples.
+
+What it leaves out: runs that are resumed, evaluations in between, branching siblings,
+credit for single steps, several processes, and training of the tool or of the
+parameters alone.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from agentgym.core._loop import draw_tasks, history_entry, sample, training_values
+from agentgym.core.checkpoint import Progress
+from agentgym.core.config import TrainingConfig
+from agentgym.core.control import ADJUSTABLE, Control, obey
+from agentgym.core.errors import ConfigError, MissingExtraError, UsageError
+from agentgym.core.evaluation import evaluate
+from agentgym.core.events import (
+    BaselineMeasured,
+    EvaluationDone,
+    EventBus,
+    IterationDone,
+    Listener,
+    Warned,
+)
+from agentgym.core.result import TrainingResult
+from agentgym.core.rewards import Signal
+from agentgym.core.rollout import Rollout
+from agentgym.core.task import Task
+from agentgym.core.tools import Tool, ToolCall
+from agentgym.core.trainer import Trained, conclude
+from agentgym.core.trajectory import Group, Trajectory
+from agentgym.engines.base import Engine
+from agentgym.engines.local import Run, resolve
+from agentgym.policies.base import Policy, UpdateStats
+from agentgym.policies.registry import create_policy
+from agentgym.store import Store
+
+_NEEDS = ("torch", "transformers", "trl", "peft", "datasets", "starlette", "uvicorn")
+_UNREAD = (
+    "components",
+    "credit",
+    "discount_factor",
+    "entropy",
+    "eval_every",
+    "exploration",
+    "revisit",
+    "target_reliability",
+)
+"""Settings of AgentGym's own loop."""
+
+
+class TrlEngine(Engine):
+    """Trains in this process, with TRL."""
+
+    name = "trl"
+    training_defaults = {
+        "policy": "llm",
+        "episodes": 2_000,
+        "group_size": 8,
+        "batch_size": 4,
+        "learning_rate": 5e-5,
+    }
+    resumable = False
+
+    def check(self, config: TrainingConfig) -> None:
+        """See `Engine.check`."""
+        if config.policy != "llm":
+            raise ConfigError(
+                f"The engine 'trl' trains language models, and the policy "
+                f"'{config.policy}' is none. Leave the policy out."
+            )
+        if config.agent is None and config.agent_command is None:
+            raise ConfigError(
+                "The engine 'trl' trains what answers agents: name one with agent or "
+                "agent_command."
+            )
+        if "," in (config.agent or "") or (config.agent and config.agent_command):
+            raise ConfigError("The engine 'trl' trains one kind of agent; name one.")
+        for name in _UNREAD:
+            if name in config.model_fields_set:
+                raise ConfigError(
+                    f"Nothing reads the setting '{name}': the engine 'trl' compares "
+                    "whole episodes in TRL's own way. Leave it out."
+                )
+        if not all(map(importlib.util.find_spec, _NEEDS)):
+            raise MissingExtraError("The engine 'trl'", "api,trl")
+
+    def train(
+        self,
+        config: TrainingConfig,
+        *,
+        home: Path | None,
+        listeners: Sequence[Listener],
+        control: Control,
+    ) -> TrainingResult:
+        """Carries out a new run; see `Engine.train`."""
+        scenario, config = resolve(config)
+
+        def work(rollout: Rollout, events: EventBus) -> Trained:
+            return _train(config, rollout, events, control)
+
+        with Store(home) as store:
+            run = Run(store, secrets.token_hex(4), config, scenario)
+            store.create_run(
+                run.id,
+                scenario=config.scenario,
+                policy=config.policy,
+                engine=self.name,
+                seed=config.seed,
+                config=config.to_dict(),
+            )
+            with run.alone():
+                return run.carry_out(work, listeners, control)
+
+    def resume(
+        self,
+        run_id: str,
+        *,
+        home: Path | None,
+        listeners: Sequence[Listener],
+        control: Control,
+    ) -> TrainingResult:
+        """Runs of this engine cannot be gone on with.
+
+        Raises:
+            UsageError: Always.
+        """
+        raise UsageError(
+            f"Run '{run_id}' was begun with the engine 'trl', which cannot go on with "
+            "runs. Train again."
+        )
+
+
+def _train(
+    config: TrainingConfig, rollout: Rollout, events: EventBus, control: Control
+) -> Trained:
+    """Measures, lets TRL train, and measures again."""
+    scenario = rollout.scenario
+    progress = Progress({name: getattr(config, name) for name in ADJUSTABLE})
+    validation = draw_tasks(scenario, "validation", config.seed, config.eval_tasks)
+    began = time.perf_counter()
+
+    def measure() -> None:
+        evaluation = evaluate(policy, rollout, validation)
+        metrics = evaluation.metrics(
+            episodes_completed=progress.episodes,
+            total_training_time=time.perf_counter() - began,
+            manual_hours=config.manual_hours,
+        )
+        at, shown = (progress.iteration, progress.episodes), sample(evaluation)
+        if progress.history:
+            events.emit(EvaluationDone(*at, "validation", metrics.to_dict(), shown))
+        else:
+            progress.baseline_tokens = evaluation.tokens_per_task
+            scenario.baseline_tokens = progress.baseline_tokens
+            events.emit(BaselineMeasured(metrics.to_dict(), shown))
+        progress.history.append(history_entry(*at, metrics))
+        progress.best_decisions = list(evaluation.decisions)
+
+    policy = create_policy("llm", config.seed, config.model)
+    measure()
+    adapter = _with_trl(config, policy, rollout, progress, events, control)
+    policy.load_state({**policy.state(), "lora": adapter})
+    measure()
+    policy.calibrate(progress.best_decisions)
+    progress.seconds = time.perf_counter() - began
+    return conclude(config, rollout, policy, progress, events)
+
+
+def _with_trl(
+    config: TrainingConfig,
+    policy: Policy,
+    rollout: Rollout,
+    progress: Progress,
+    events: EventBus,
+    control: Control,
+) -> dict[str, Any]:
+    """What GRPOTrainer makes of the policy's LoRA matrices."""
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    import torch
+    from datasets import Dataset
+    from peft import LoraConfig, get_peft_model
+    from transformers import PrinterCallback
+    from trl import GRPOConfig, GRPOTrainer
+
+    from agentgym.agents.episode import Worlds
+    from agentgym.agents.gateway import Gateway
+    from agentgym.agents.manager import AgentManager
+    from agentgym.agents.rollout import manager_maker
+    from agentgym.agents.trl import ModelBackend, rollout_func
+    from agentgym.policies.llm.free_form import MAX_NEW_TOKENS
+    from agentgym.policies.llm.lora import lora_layers
+    from agentgym.policies.llm.models import EMBEDDED, find_model, load_model
+    from agentgym.policies.llm.policy import LlmPolicy
+
+    assert isinstance(policy, LlmPolicy)
+    tasks, size = _tasks(config, rollout)
+    model, tokenizer = load_model(find_model(config.model or EMBEDDED))
+    layers = dict(lora_layers(policy.engine.model))
+    rank = next(iter(layers.values())).down.shape[0]
+    scale = next(iter(layers.values())).scale
+    torch.manual_seed(config.seed)
+    adapted = get_peft_model(
+        model, LoraConfig(r=rank, lora_alpha=scale * rank, target_modules=list(layers))
+    )
+    format_ = policy.format
+
+    def prompt(chat: dict[str, Any]) -> list[int]:
+        tools = [Tool.from_openai(tool) for tool in chat.get("tools") or ()]
+        return format_.prompt(chat["messages"], tools)[0]
+
+    groups: list[Group] = []
+    problems: list[Exception] = []
+
+    def judge(trajectories: list[Trajectory]) -> None:
+        for problem in problems:
+            warn(f"The gateway failed on a request ({problem!r}).")
+        problems.clear()
+        for trajectory in trajectories:
+            rollout.reward(trajectory)
+        groups[:] = _grouped(trajectories, config.group_size)
+        progress.count_broken(trajectories, config.failure_budget)
+
+    def warn(text: str) -> None:
+        events.emit(Warned(text))
+
+    gpu = torch.cuda.is_available()
+    with (
+        tempfile.TemporaryDirectory(prefix="agentgym-trl-") as folder,
+        closing(
+            Worlds(
+                rollout.scenario,
+                max_steps=config.max_steps,
+                tool_timeout=config.tool_timeout,
+            )
+        ) as worlds,
+        Gateway(
+            ModelBackend(MAX_NEW_TOKENS, prompt, _parse), log=problems.append
+        ) as gateway,
+    ):
+        manager = manager_maker(config, warn)(gateway)
+        assert isinstance(manager, AgentManager)
+        manager.worlds = worlds
+        trainer = GRPOTrainer(
+            model=adapted,
+            reward_funcs=_reward,
+            args=GRPOConfig(
+                output_dir=folder,
+                seed=config.seed,
+                learning_rate=config.learning_rate,
+                num_generations=config.group_size,
+                per_device_train_batch_size=config.group_size,
+                gradient_accumulation_steps=size,
+                max_steps=len(tasks) // size,
+                shuffle_dataset=False,
+                max_completion_length=MAX_NEW_TOKENS,
+                use_cpu=not gpu,
+                bf16=gpu and torch.cuda.is_bf16_supported(),
+                gradient_checkpointing=gpu,
+                use_vllm=gpu and importlib.util.find_spec("vllm") is not None,
+                logging_steps=1,
+                report_to=[],
+                save_strategy="no",
+                disable_tqdm=True,
+            ),
+            train_dataset=Dataset.from_dict({"prompt": list(tasks)}),
+            processing_class=tokenizer,
+            rollout_func=rollout_func(manager, tasks.__getitem__, judge),
+            callbacks=[_callback(groups, progress, events, control)],
+        )
+        # Standard output is for results.
+        trainer.remove_callback(PrinterCallback)
+        trainer.train()
+    return dict(_matrices(adapted))
+
+
+def _tasks(config: TrainingConfig, rollout: Rollout) -> tuple[dict[str, Task], int]:
+    """Tasks by the prompts that stand for them, and how many make an update.
+
+    Too few for another update are left over; but there is always a first one.
+    """
+    count = max(1, config.episodes // config.group_size)
+    size = min(config.batch_size, count)
+    number = config.seed * 1_000_003 + 1
+    drawn = draw_tasks(rollout.scenario, "train", number, count - count % size)
+    # Their first messages would not do: those of different tasks may be the same.
+    return {f"{i}": task for i, task in enumerate(drawn)}, min(size, len(drawn))
+
+
+def _parse(text: str) -> tuple[str, list[ToolCall]]:
+    """What the model says, and the call that it makes; read as `FreeForm` reads it."""
+    from agentgym.policies.llm.parse import parse_call
+
+    found = parse_call(text.strip())
+    return (text, []) if found is None else ("", [ToolCall(*found, "call_0")])
+
+
+def _reward(
+    completions: list[Any], reward: list[float | None], **fields: Any
+) -> list[float | None]:
+    """The scenario's; None for episodes that broke, which TRL then leaves out."""
+    return reward
+
+
+def _grouped(trajectories: Sequence[Trajectory], size: int) -> list[Group]:
+    return [
+        Group(trajectories[i].task, list(trajectories[i : i + size]))
+        for i in range(0, len(trajectories), size)
+    ]
+
+
+def _callback(
+    groups: Sequence[Group],
+    progress: Progress,
+    events: EventBus,
+    orders: Control,
+) -> Any:
+    """Tells of each update, and obeys between two of them."""
+    from transformers import TrainerCallback
+
+    clock = time.perf_counter()
+
+    class Telling(TrainerCallback):
+        def on_log(self, args: Any, state: Any, control: Any, **fields: Any) -> None:
+            nonlocal clock
+            logs = fields["logs"]
+            if "loss" not in logs:  # The summary at the end.
+                return
+            count = sum(len(group.trajectories) for group in groups)
+            progress.iteration = state.global_step
+            progress.episodes += count
+            alike = round(logs.get("frac_reward_zero_std", 0.0) * len(groups))
+            stats = UpdateStats(
+                loss=logs["loss"],
+                entropy=logs.get("entropy", 0.0),
+                gradient_norm=logs.get("grad_norm", 0.0),
+            )
+            unrewarded = sum(
+                t.total_reward is None for g in groups for t in g.trajectories
+            )
+            values = training_values(
+                groups, Signal(len(groups), alike, unrewarded), stats
+            )
+            now = time.perf_counter()
+            values["learning_rate"] = logs["learning_rate"]
+            values["episodes_per_second"] = count / (now - clock)
+            clock = now
+            events.emit(IterationDone(progress.iteration, progress.episodes, values))
+            for complaint in orders.poll():
+                events.emit(Warned(complaint))
+            if changes := orders.take_adjustments():
+                names = ", ".join(changes)
+                text = f"The engine 'trl' changes nothing while it trains: {names}."
+                events.emit(Warned(text))
+            obey(orders, progress, events, lambda: None)
+            control.should_training_stop |= orders.stop_reason is not None
+
+    return Telling()
+
+
+def _matrices(model: Any) -> Iterator[tuple[str, Any]]:
+    """PEFT's matrices under the names that the policy llm gives them."""
+    for name, module in model.named_modules():
+        if hasattr(module, "lora_A") and hasattr(module, "lora_B"):
+            plain = name.removeprefix("base_model.model.")
+            for part, inner in (("down", module.lora_A), ("up", module.lora_B)):
+                weight = inner["default"].weight.detach().float().cpu().numpy()
+                yield f"{plain}.{part}", weight.copy()
