@@ -10,10 +10,12 @@ import typer
 from agentgym.cli.common import (
     HomeOption,
     JsonOption,
+    TasksOption,
     open_store,
     print_json,
     print_table,
     single_command,
+    with_tasks,
 )
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ def evaluate(
             help="Scenario to measure on; by default the one it was trained on.",
         ),
     ] = None,
+    tasks: TasksOption = None,
     seed: Annotated[
         int | None,
         typer.Option(
@@ -60,7 +63,10 @@ def evaluate(
 ) -> None:
     """Measure a trained model on held-out tasks, taking its likeliest decisions."""
     name, agent = load_agent(model)
-    metrics = agent.evaluate(scenario, tasks=count, seed=seed).to_dict()
+    scenario, options = with_tasks(scenario, tasks)
+    metrics = agent.evaluate(
+        scenario, tasks=count, seed=seed, options=options or None
+    ).to_dict()
     if json:
         print_json({"model": name, "metrics": metrics, "tasks": metrics["tasks"]})
         return

@@ -180,6 +180,7 @@ class TrainedAgent:
         split: Split = "heldout",
         tasks: int | None = None,
         seed: int | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> TrainingMetrics:
         """Measures the agent on tasks of a scenario.
 
@@ -188,13 +189,14 @@ class TrainedAgent:
             split: Which tasks.
             tasks: How many; by default as many as at the end of its training.
             seed: Chooses the tasks; by default those of its training.
+            options: Settings of the scenario; they win over those of its training.
         """
         from agentgym.scenarios.registry import ScenarioRegistry
 
         config = TrainingConfig.from_dict(self.metadata["config"])
         same = scenario is None or scenario == config.scenario
-        options = config.scenario_options if same else {}
-        world = ScenarioRegistry.load(scenario or config.scenario, **options)
+        used = {**(config.scenario_options if same else {}), **(options or {})}
+        world = ScenarioRegistry.load(scenario or config.scenario, **used)
         if same:
             world.baseline_tokens = self.metadata.get("baseline_tokens")
         rollout = Rollout(

@@ -73,6 +73,13 @@ BUILTIN = {
         estimated_time="about a minute",
         path="agentgym.scenarios.customer_support.scenario:CustomerSupport",
     ),
+    "task_file": ScenarioInfo(
+        name="task_file",
+        description="Your own tasks, from a file of JSON lines (train --tasks FILE)",
+        difficulty="medium",
+        estimated_time="minutes",
+        path="agentgym.scenarios.task_file.scenario:TaskFile",
+    ),
 }
 """The scenarios that come with AgentGym. A test keeps them equal to the classes."""
 
