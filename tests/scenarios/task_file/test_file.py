@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from task_lines import Write, task, tool
 
@@ -242,7 +242,8 @@ def _by_split(path: Path) -> dict[str, list[set[str]]]:
     }
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=60, deadline=None)
+@example([[0], [0], [1], [1], [2]])
 @given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=3), min_size=3))
 def test_splits_share_no_tool(
     tmp_path_factory: pytest.TempPathFactory, sets: list[list[int]]

@@ -284,8 +284,12 @@ def _splits(
     # Large sets first, each to the split that lacks most; so small ones even out.
     total = len(chosen)
     goals = [_SHARES[split] * total for split in SPLITS]
-    for members in groups:
-        at = int(np.argmax([g - s for g, s in zip(goals, sizes, strict=True)]))
+    for left, members in zip(range(len(groups), 0, -1), groups, strict=True):
+        lacks = np.array(goals) - sizes
+        if left <= np.count_nonzero(sizes == 0):
+            # The last ones go where there is nothing yet: no split may stay empty.
+            lacks[sizes > 0] = -np.inf
+        at = int(np.argmax(lacks))
         chosen[members] = at
         sizes[at] += len(members)
     if is_open.all() and not sizes.all() and total >= len(SPLITS):
