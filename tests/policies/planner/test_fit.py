@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agentgym.policies.planner.candidates import find_candidates
-from agentgym.policies.planner.conversation import Said
+from agentgym.policies.calls.candidates import find_candidates
+from agentgym.policies.calls.conversation import Said
 from agentgym.policies.planner.fit import (
     kind_of_schema,
     kind_of_value,

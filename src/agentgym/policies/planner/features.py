@@ -12,21 +12,21 @@ import numpy as np
 import numpy.typing as npt
 
 from agentgym.core.tools import Tool
-from agentgym.policies.planner.candidates import (
-    NOTHING,
+from agentgym.policies.calls.candidates import (
     Candidate,
     choices,
     find_candidates,
     is_choice,
     schema_key,
 )
-from agentgym.policies.planner.conversation import (
+from agentgym.policies.calls.conversation import (
     Called,
     Part,
     Said,
     spaced,
     text_words,
 )
+from agentgym.policies.calls.wording import described, parameter_schemas
 from agentgym.policies.planner.encoder import WIDTH, EncodedText
 from agentgym.policies.planner.facts import PlaceFact, ToolFact, ValueFact
 from agentgym.policies.planner.fit import (
@@ -148,7 +148,7 @@ class ToolSet:
         self.parameters: list[list[Parameter]] = [
             [
                 _compile(tool, name, schema, slot, encode, strangers)
-                for name, schema in _schemas(tool).items()
+                for name, schema in parameter_schemas(tool).items()
             ]
             for tool in tools
         ]
@@ -157,8 +157,7 @@ class ToolSet:
         for compiled in self.parameters:
             for p in compiled:
                 if p.required and p.values is None and p.name not in self.askable:
-                    about = str(p.schema.get("description") or spaced(p.name))
-                    self.askable[p.name] = about
+                    self.askable[p.name] = described(p.name, p.schema)
         self.ask_options: Options | None = None
         if self.askable:
             asked = [f"{spaced(n)}: {d}" for n, d in self.askable.items()]
@@ -177,17 +176,6 @@ class ToolSet:
         return sum(p.query.nbytes for p in parameters) + sum(
             o.sentences.nbytes + o.embeddings.nbytes for o in listed if o is not None
         )
-
-
-def _schemas(tool: Tool) -> dict[str, Mapping[str, Any]]:
-    """Schemas of all parameters, those included that are only said to be required."""
-    given: dict[str, Any] = {**tool.properties}
-    for name in sorted(tool.required - given.keys()):
-        given[name] = True
-    return {
-        name: ({} if schema else NOTHING) if isinstance(schema, bool) else schema
-        for name, schema in given.items()
-    }
 
 
 def _compile(

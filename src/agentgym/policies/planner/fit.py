@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from agentgym.policies.planner.candidates import Candidate
-from agentgym.policies.planner.conversation import Said, spaced, text_words
+from agentgym.policies.calls.candidates import Candidate
+from agentgym.policies.calls.conversation import Said, spaced, text_words
 
 KIND_OF_TOOLS = "<tool>"
 """Names the row that all strangers share."""

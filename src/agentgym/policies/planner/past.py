@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from agentgym.policies.planner.conversation import Called, Field
+from agentgym.policies.calls.conversation import Called, Field
 from agentgym.policies.planner.fit import KIND_OF_TOOLS, kind_of_schema
 
 if TYPE_CHECKING:
