@@ -32,7 +32,8 @@ test-llm: $(VENV)/.installed-llm
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal tests/policies/llm \
 	  --cov agentgym.policies.llm --cov-config=/dev/null --cov-fail-under 90 --cov-report term
 
-lint: $(VENV)/.installed-dev
+# With torch: without it, mypy cannot know what the language model is built of.
+lint: $(VENV)/.installed-llm
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

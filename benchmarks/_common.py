@@ -147,6 +147,17 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
     return (ordered[k], ordered[count - 1 - k])
 
 
+def latencies(taken: Sequence[float], seconds: float) -> Row:
+    """Of requests that took so many seconds each, and so many in all."""
+    ordered = sorted(1000 * value for value in taken)
+    return {
+        "requests": len(ordered),
+        "requests_per_second": len(ordered) / seconds,
+        "p50_ms": statistics.median(ordered),
+        "p99_ms": ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))],
+    }
+
+
 def share(value: float, interval: Sequence[float] | None = None) -> str:
     """A share as people read it."""
     if interval is None:

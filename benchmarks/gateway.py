@@ -29,7 +29,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from _common import Row, parser, report, say, table
+from _common import Row, latencies, parser, report, say, table
 
 AIM_MS = 1.0
 AIM_RATIO = 10.0
@@ -262,14 +262,7 @@ def load(port: int, path: str, key: str, width: int, requests: int) -> Row:
 
     started = time.perf_counter()
     asyncio.run(main())
-    seconds = time.perf_counter() - started
-    ordered = sorted(1000 * value for value in taken)
-    return {
-        "requests": len(ordered),
-        "requests_per_second": len(ordered) / seconds,
-        "p50_ms": statistics.median(ordered),
-        "p99_ms": ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))],
-    }
+    return latencies(taken, time.perf_counter() - started)
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from _common import Row, agentgym, parser, report, say, table
+from _common import Row, agentgym, latencies, parser, report, say, table
 
 MODEL = "customer_support"
 AIM = 4.0
@@ -82,17 +82,7 @@ def load(port: int, body: Callable[[], bytes], width: int, seconds: float) -> Ro
 
     started = time.perf_counter()
     asyncio.run(main())
-    return _row(taken, time.perf_counter() - started)
-
-
-def _row(taken: list[float], seconds: float) -> Row:
-    ordered = sorted(1000 * value for value in taken)
-    return {
-        "requests": len(ordered),
-        "requests_per_second": len(ordered) / seconds,
-        "p50_ms": statistics.median(ordered),
-        "p99_ms": ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))],
-    }
+    return latencies(taken, time.perf_counter() - started)
 
 
 def main() -> None:
@@ -192,7 +182,7 @@ def _in_process(agent: Any, said: Callable[[], str], seconds: float) -> Row:
         before = time.perf_counter()
         agent.run(text, max_steps=1)
         taken.append(time.perf_counter() - before)
-    return _row(taken, time.perf_counter() - started)
+    return latencies(taken, time.perf_counter() - started)
 
 
 def _median(rows: list[Row]) -> Row:

@@ -1,44 +1,12 @@
-"""An agent as a program, with nothing but the standard library; may misbehave."""
+"""The example of an agent as a program; but it can be told to misbehave."""
 
-import json
 import os
+import runpy
 import sys
 import time
-from urllib.request import Request, urlopen
+from pathlib import Path
 
-SESSION = os.environ["AGENTGYM_SESSION_URL"]
-KEY = os.environ["OPENAI_API_KEY"]
-
-
-def ask(path, body=None):
-    data = None if body is None else json.dumps(body).encode()
-    request = Request(SESSION + path, data, {"authorization": f"Bearer {KEY}"})
-    with urlopen(request) as answer:
-        return json.load(answer)
-
-
-def main():
-    task = ask("/task")
-    messages = task["messages"]
-    over = False
-    while not over:
-        answer = ask(
-            "/v1/chat/completions",
-            {"model": "m", "messages": messages, "tools": task["tools"]},
-        )
-        message = answer["choices"][0]["message"]
-        messages.append(message)
-        for call in message.get("tool_calls") or ():
-            function = call["function"]
-            done = ask(f"/tools/{function['name']}", json.loads(function["arguments"]))
-            result = {"role": "tool", "tool_call_id": call["id"]}
-            messages.append({**result, "content": done["content"]})
-            over = done["over"]
-        if not message.get("tool_calls"):
-            said = ask("/reply", {"content": message["content"]})
-            messages.append({"role": "user", "content": said["content"]})
-            over = said["over"]
-
+EXAMPLE = Path(__file__).parents[2] / "examples" / "command_agent.py"
 
 match sys.argv[1:]:
     case ["exit", code]:
@@ -60,4 +28,4 @@ match sys.argv[1:]:
         while True:
             sys.stdout.write("x" * 65536)
     case _:
-        main()
+        runpy.run_path(str(EXAMPLE), run_name="__main__")

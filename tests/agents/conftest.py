@@ -19,19 +19,6 @@ from agentgym.core.tools import ToolCall
 from agentgym.core.trajectory import SampledTokens
 from agentgym.policies.base import GREEDY, Decision, DecisionRequest, Policy, Sampling
 
-FIND = {
-    "type": "function",
-    "function": {
-        "name": "find",
-        "description": "Finds things",
-        "parameters": {
-            "type": "object",
-            "properties": {"what": {"type": "string"}},
-            "required": ["what"],
-        },
-    },
-}
-
 
 class Obedient(Policy):
     """Calls what the last user message says after "call", else repeats its words."""
