@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -257,7 +258,7 @@ class AgentManager(ABC):
             session = self.gateway.open(episode, max_requests=self.max_requests)
             stack.callback(self.gateway.close, session)
             place = Workplace(
-                AgentTask(assignment.task, episode),
+                AgentTask(assignment.task, episode, partial(self.gateway.ask, session)),
                 self.gateway.url(session),
                 session.key,
                 stopping,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agentgym.agents.backends import PolicyBackend
-from agentgym.agents.callables import CallableAgentManager, load_agent
+from agentgym.agents.callables import Agent, CallableAgentManager, load_agent
 from agentgym.agents.commands import CommandAgentManager, parse_command
 from agentgym.agents.episode import Worlds
 from agentgym.agents.gateway import Gateway
@@ -14,9 +14,13 @@ from agentgym.agents.manager import AgentManager, Assignment, MixedAgentManager
 from agentgym.core.config import TrainingConfig
 from agentgym.core.rollout import Rollout
 from agentgym.core.task import Task
+from agentgym.core.tools import Tool
 from agentgym.core.trajectory import Trajectory
+from agentgym.integrations.base import ADAPTERS, adapter
+from agentgym.integrations.seats import FrameworkAgent, scenario_agent
 from agentgym.policies.base import Decider, Policy, Sampling
 from agentgym.scenarios.base import Scenario
+from agentgym.scenarios.task_file.scenario import TaskFile
 
 
 class AgentRollout(Rollout):
@@ -91,16 +95,23 @@ class AgentRollout(Rollout):
         return [trajectory for (trajectory,) in played]
 
 
-def check_agent(config: TrainingConfig) -> None:
+def check_agent(config: TrainingConfig) -> Sequence[Tool]:
     """Finds out what is wrong with the agent of a training before it starts.
+
+    Returns:
+        The tools that the agent brings along, if it says so.
 
     Raises:
         UsageError: There is no such agent.
     """
     if config.agent_command is not None:
         parse_command(config.agent_command)
-    if config.agent is not None:
-        load_agent(config.agent)
+    if config.agent in ADAPTERS:
+        adapter(config.agent)
+    elif config.agent is not None:
+        agent = load_agent(config.agent)
+        return agent.tools if isinstance(agent, FrameworkAgent) else ()
+    return ()
 
 
 def rollout_of(
@@ -122,7 +133,10 @@ def rollout_of(
         def make(gateway: Gateway) -> AgentManager:
             return CommandAgentManager(command, gateway, **options)
     else:
-        agent = load_agent(config.agent or "")
+        agent = _agent_of(config, scenario)
+        if isinstance(agent, FrameworkAgent):
+            _tell(agent, scenario, on_warning)
+            options["concurrency"] = agent.concurrency or config.agent_concurrency
 
         def make(gateway: Gateway) -> AgentManager:
             return CallableAgentManager(agent, gateway, **options)
@@ -134,3 +148,24 @@ def rollout_of(
         tool_timeout=config.tool_timeout,
         on_warning=on_warning,
     )
+
+
+def _agent_of(config: TrainingConfig, scenario: Scenario) -> Agent:
+    name = config.agent or ""
+    return scenario_agent(name, scenario) if name in ADAPTERS else load_agent(name)
+
+
+def _tell(
+    agent: FrameworkAgent, scenario: Scenario, on_warning: Callable[[str], None]
+) -> None:
+    """Says what a person should know before the first call is made."""
+    if isinstance(scenario, TaskFile) and (live := scenario.runs_live()):
+        on_warning(
+            f"The agent's tools run live in training: {', '.join(live)}. Name those "
+            "that must not in dry_run."
+        )
+    if agent.concurrency == 1:
+        on_warning(
+            "The agent keeps a state, so its episodes are played one by one. Name a "
+            "function that makes such agents, and several play at a time."
+        )

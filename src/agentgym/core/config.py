@@ -140,7 +140,8 @@ class TrainingConfig(BaseModel):
         None,
         min_length=1,
         description="Agent that plays, in the place of the built-in loop: "
-        "module:function.",
+        "module:function, or a framework (langchain, autogen, crewai) for its own "
+        "agent with the scenario's tools.",
     )
     agent_command: str | None = Field(
         None, min_length=1, description="The same as a command line."

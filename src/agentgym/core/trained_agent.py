@@ -12,14 +12,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 from agentgym.core._loop import draw_tasks
 from agentgym.core.config import TrainingConfig
 from agentgym.core.errors import (
     AgentGymError,
     FormatError,
-    MissingExtraError,
     ModelNotFoundError,
     StoreError,
 )
@@ -196,7 +195,9 @@ class TrainedAgent:
         config = TrainingConfig.from_dict(self.metadata["config"])
         same = scenario is None or scenario == config.scenario
         used = {**(config.scenario_options if same else {}), **(options or {})}
-        world = ScenarioRegistry.load(scenario or config.scenario, **used)
+        world = ScenarioRegistry.load(
+            scenario or config.scenario, agent_tools=self.tools, **used
+        )
         if same:
             world.baseline_tokens = self.metadata.get("baseline_tokens")
         rollout = Rollout(
@@ -216,29 +217,41 @@ class TrainedAgent:
         finally:
             rollout.close()
 
-    def to_langchain(self) -> NoReturn:
-        """The agent for LangChain.
+    def to_langchain(self, **options: Any) -> Any:
+        """The agent for LangChain: a graph as `create_agent` makes it, or an executor.
+
+        Options are those of `LangChainAdapter.wrap_agent`; `tools` are needed.
 
         Raises:
-            MissingExtraError: Always, as long as the adapter is not installed.
+            MissingExtraError: LangChain is missing, too old or too new.
         """
-        raise MissingExtraError("Handing the agent to LangChain", "langchain")
+        return _wrap(self, "langchain", options)
 
-    def to_autogen(self) -> NoReturn:
-        """The agent for AutoGen.
+    def to_autogen(self, **options: Any) -> Any:
+        """The agent for AutoGen: an `AssistantAgent`.
+
+        Where only the classic package is installed, it is a `ConversableAgent`. Options
+        are those of the adapter's `wrap_agent`; `tools` are needed.
 
         Raises:
-            MissingExtraError: Always, as long as the adapter is not installed.
+            MissingExtraError: AutoGen is missing, too old or too new.
         """
-        raise MissingExtraError("Handing the agent to AutoGen", "autogen")
+        from agentgym.integrations.base import ADAPTERS
 
-    def to_crewai(self) -> NoReturn:
-        """The agent for CrewAI.
+        name = "autogen"
+        if ADAPTERS[name].problem() and not ADAPTERS["autogen_classic"].problem():
+            name = "autogen_classic"
+        return _wrap(self, name, options)
+
+    def to_crewai(self, **options: Any) -> Any:
+        """The agent for CrewAI: an `Agent`, for tasks and crews.
+
+        Options are those of `CrewAIAdapter.wrap_agent`; `tools` are needed.
 
         Raises:
-            MissingExtraError: Always, as long as the adapter is not installed.
+            MissingExtraError: CrewAI is missing, too old or too new.
         """
-        raise MissingExtraError("Handing the agent to CrewAI", "crewai")
+        return _wrap(self, "crewai", options)
 
     def opening(self, message: str | Sequence[Message]) -> list[Message]:
         """A conversation as training opened it: with the scenario's system prompt.
@@ -255,6 +268,12 @@ class TrainedAgent:
             # As in training, where every task opens with it.
             conversation.insert(0, {"role": "system", "content": prompt})
         return conversation
+
+
+def _wrap(trained: TrainedAgent, framework: str, options: Mapping[str, Any]) -> Any:
+    from agentgym.integrations.base import adapter
+
+    return adapter(framework).wrap_agent(trained, **options)
 
 
 def library_versions() -> dict[str, str]:

@@ -10,7 +10,7 @@ import builtins
 import importlib
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -25,6 +25,7 @@ from agentgym.core.errors import (
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from agentgym.core.tools import Tool
     from agentgym.scenarios.base import Scenario
 
 ENTRY_POINTS = "agentgym.scenarios"
@@ -90,12 +91,16 @@ class ScenarioRegistry:
     _registered: ClassVar[dict[str, type[Scenario]]] = {}
 
     @classmethod
-    def load(cls, ref: str, /, **options: Any) -> Scenario:
+    def load(
+        cls, ref: str, /, *, agent_tools: Sequence[Tool] = (), **options: Any
+    ) -> Scenario:
         """Makes a scenario.
 
         Args:
             ref: A name from `list`, or `module:Class`; the module may lie in the
                 current folder.
+            agent_tools: What the agent that plays brings along, for scenarios that
+                have no tools of their own (`Scenario.takes_agent_tools`).
             options: Settings that the scenario reads (`Scenario.options`).
 
         Raises:
@@ -109,6 +114,8 @@ class ScenarioRegistry:
             from agentgym.core.config import checked_options
 
             options = checked_options(scenario.options, options)
+        if agent_tools and scenario.takes_agent_tools:
+            options["agent_tools"] = agent_tools
         try:
             return scenario(**options)
         except AgentGymError:

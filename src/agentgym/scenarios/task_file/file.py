@@ -21,7 +21,13 @@ import numpy.typing as npt
 
 from agentgym.core.errors import ConfigError, FormatError
 from agentgym.core.task import SPLITS, Split
-from agentgym.scenarios.task_file.line import MAX_LINE, TaskLine, read_line
+from agentgym.scenarios.task_file.line import (
+    MAX_LINE,
+    NOTHING_GIVEN,
+    Given,
+    TaskLine,
+    read_line,
+)
 
 MAX_TASKS = 10_000_000
 MAX_TOOL_NAMES = 1_000_000
@@ -57,6 +63,7 @@ class Report:
         counts: Tasks of each split, and of each difficulty.
         tools: Different names of tools.
         unseen: Whether no tool is in two splits.
+        unjudged: Tasks that leave it to others to say what is right.
         code: A `module:function` that the file names, and its line; None without any.
     """
 
@@ -66,14 +73,18 @@ class Report:
     counts: dict[str, int] = field(default_factory=dict)
     tools: int = 0
     unseen: bool = True
+    unjudged: int = 0
     code: tuple[str, int] | None = None
 
 
 class TaskIndex:
     """Where the tasks of a file are, by split."""
 
-    def __init__(self, path: Path, offsets: array[int], splits: _Splits) -> None:
+    def __init__(
+        self, path: Path, offsets: array[int], splits: _Splits, given: Given
+    ) -> None:
         self._path = path
+        self._given = given
         where = np.frombuffer(offsets, np.int64)
         self._offsets = {split: where[splits == i] for i, split in enumerate(SPLITS)}
 
@@ -92,7 +103,8 @@ class TaskIndex:
             with self._path.open("rb") as file:
                 for position in positions:
                     file.seek(int(self._offsets[split][position]))
-                    line, _ = read_line(file.readline(MAX_LINE + 1))
+                    raw = file.readline(MAX_LINE + 1)
+                    line, _ = read_line(raw, self._given)
                     if line is None:
                         raise FormatError(
                             f"{self._path} has changed since training began. Put it "
@@ -104,8 +116,14 @@ class TaskIndex:
         return lines
 
 
-def open_tasks(path: Path | str) -> tuple[TaskIndex, Report]:
+def open_tasks(
+    path: Path | str, given: Given = NOTHING_GIVEN
+) -> tuple[TaskIndex, Report]:
     """Checks a file and finds its tasks; remembered while the file stays the same.
+
+    Args:
+        path: The file.
+        given: What its lines may leave out.
 
     Raises:
         ConfigError: It cannot be read.
@@ -116,12 +134,14 @@ def open_tasks(path: Path | str) -> tuple[TaskIndex, Report]:
         about = path.stat()
     except (OSError, ValueError) as error:
         raise ConfigError(_unreadable(path, error)) from None
-    return _open_tasks(path.absolute(), about.st_size, about.st_mtime_ns)
+    return _open_tasks(path.absolute(), about.st_size, about.st_mtime_ns, given)
 
 
 @lru_cache(maxsize=2)
-def _open_tasks(path: Path, size: int, changed: int) -> tuple[TaskIndex, Report]:
-    report, index = _scan(path, most=1)
+def _open_tasks(
+    path: Path, size: int, changed: int, given: Given
+) -> tuple[TaskIndex, Report]:
+    report, index = _scan(path, most=1, given=given)
     if report.mistakes:
         raise FormatError(
             f"{path.name}, {report.mistakes[0]}. All mistakes: agentgym tasks check "
@@ -149,11 +169,13 @@ def check_file(path: Path | str, most: int = _MOST) -> Report:
     return _scan(Path(path), most)[0]
 
 
-def _scan(path: Path, most: int) -> tuple[Report, TaskIndex]:
+def _scan(
+    path: Path, most: int, given: Given = NOTHING_GIVEN
+) -> tuple[Report, TaskIndex]:
     report = Report()
     offsets, numbers = array("q"), array("q")
     ids, groups = array("Q"), array("q")
-    given = array("b")
+    named = array("b")
     tools = _ToolSets()
     counts: dict[str, int] = {}
     for number, offset, raw in _lines(path):
@@ -164,7 +186,7 @@ def _scan(path: Path, most: int) -> tuple[Report, TaskIndex]:
             text = f"longer than {MAX_LINE >> 20} MiB; a task must fit into that"
             report.mistakes.append(Mistake(number, text))
             continue
-        line, problems = read_line(raw)
+        line, problems = read_line(raw, given)
         room = most - len(report.mistakes)
         report.mistakes += [Mistake(number, text) for text in problems[:room]]
         if line is None:
@@ -182,8 +204,9 @@ def _scan(path: Path, most: int) -> tuple[Report, TaskIndex]:
         numbers.append(number)
         ids.append(_hash(line.id))
         groups.append(tools.add([tool.name for tool in line.tools]))
-        given.append(SPLITS.index(line.split) if line.split in SPLITS else _OPEN)
+        named.append(SPLITS.index(line.split) if line.split in SPLITS else _OPEN)
         counts[line.difficulty] = counts.get(line.difficulty, 0) + 1
+        report.unjudged += line.courses is None and not line.check
         if line.code and report.code is None:
             report.code = (line.code[0], number)
     if not len(offsets) and not report.mistakes:
@@ -192,11 +215,11 @@ def _scan(path: Path, most: int) -> tuple[Report, TaskIndex]:
     report.mistakes += _duplicates(ids, numbers, room)
     report.mistakes.sort(key=lambda mistake: mistake.line)
     report.tasks, report.tools = len(offsets), len(tools.names)
-    splits = _splits(ids, tools.roots(groups), given)
+    splits = _splits(ids, tools.roots(groups), named)
     report.unseen = _unseen(splits, tools.roots(groups))
     found = np.bincount(splits, minlength=len(SPLITS)) if len(splits) else [0, 0, 0]
     report.counts = {**dict(zip(SPLITS, map(int, found), strict=True)), **counts}
-    return report, TaskIndex(path, offsets, splits)
+    return report, TaskIndex(path, offsets, splits, given)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, int, bytes | None]]:

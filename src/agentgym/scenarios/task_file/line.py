@@ -99,8 +99,30 @@ class TaskLine:
         return _ANSWER
 
 
-def read_line(raw: bytes) -> tuple[TaskLine | None, list[str]]:
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a line may leave out, because all tasks have it.
+
+    Attributes:
+        tools: Of the agent that plays.
+        judged: A function judges tasks that do not say themselves what is right.
+    """
+
+    tools: tuple[Tool, ...] = ()
+    judged: bool = False
+
+
+NOTHING_GIVEN = Given()
+
+
+def read_line(
+    raw: bytes, given: Given = NOTHING_GIVEN
+) -> tuple[TaskLine | None, list[str]]:
     """Reads one line.
+
+    Args:
+        raw: The line.
+        given: What it may leave out.
 
     Returns:
         The task, if nothing is wrong with it; and all that is.
@@ -120,13 +142,15 @@ def read_line(raw: bytes) -> tuple[TaskLine | None, list[str]]:
     if not isinstance(value, dict):
         return None, ['should be an object: {"id": ..., "messages": [...], ...}']
     try:
-        line, problems = read_task(value)
+        line, problems = read_task(value, given)
     except RecursionError:
         return None, ["nested too deeply"]
     return line and dataclasses.replace(line, size=len(raw)), problems
 
 
-def read_task(value: Mapping[str, Any]) -> tuple[TaskLine | None, list[str]]:
+def read_task(
+    value: Mapping[str, Any], given: Given = NOTHING_GIVEN
+) -> tuple[TaskLine | None, list[str]]:
     """Reads what stands on a line; see `read_line`."""
     problems = [
         f"nothing reads the field '{name}'.{did_you_mean(name, FIELDS)}".rstrip(".")
@@ -137,10 +161,13 @@ def read_task(value: Mapping[str, Any]) -> tuple[TaskLine | None, list[str]]:
     if not isinstance(id_, str) or not id_.strip() or len(id_) > 200:
         problems.append("id should be text, at most 200 characters")
     problems += _message_problems(value.get("messages"))
-    tools = _read_tools(value.get("tools", []), problems)
+    tools = (
+        _read_tools(value["tools"], problems) if "tools" in value else [*given.tools]
+    )
     by_name = {tool.name: tool for tool in tools}
     courses: list[Course] | None = None
-    if ("expected" in value) == ("check" in value):
+    ways = ("expected" in value) + ("check" in value)
+    if ways == 2 or (not ways and not given.judged):
         problems.append("should have either expected or check")
     elif "expected" in value:
         courses, wrong = read_expected(value["expected"], by_name)
@@ -328,22 +355,31 @@ def _has_half_characters(value: Any) -> bool:
 
 
 def bound_tools(
-    line: TaskLine, load: Callable[[str], Callable[..., Any]]
+    line: TaskLine,
+    load: Callable[[str], Callable[..., Any]],
+    dry: Callable[[str], bool] = lambda name: False,
 ) -> list[Tool]:
     """The line's tools with functions: live ones, or what gives the answers.
 
     Args:
-        line: The task.
+        line: The task. Its answers win over functions that its tools have already.
         load: Gives the function that a `module:function` names.
+        dry: Whether a tool must not run.
     """
-    return [_bound(line, tool, load) for tool in line.tools]
+    return [_bound(line, tool, load, dry) for tool in line.tools]
 
 
 def _bound(
-    line: TaskLine, tool: Tool, load: Callable[[str], Callable[..., Any]]
+    line: TaskLine,
+    tool: Tool,
+    load: Callable[[str], Callable[..., Any]],
+    dry: Callable[[str], bool],
 ) -> Tool:
+    runs = not dry(tool.name)
     reference = line.live.get(tool.name)
-    if reference is not None:
+    if runs and tool.function is not None and tool.name not in line.responses:
+        return tool
+    if runs and reference is not None:
         function = load(reference)
         return dataclasses.replace(
             tool, function=function, takes_world=_wants_world(function)

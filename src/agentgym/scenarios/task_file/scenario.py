@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import random
 import sys
@@ -10,14 +11,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentgym.core.errors import ConfigError, ScenarioError
+from agentgym.core.errors import ConfigError, ScenarioError, did_you_mean
 from agentgym.core.task import Split, Task
 from agentgym.core.tools import FailureKind, Tool, ToolCall, ToolResult, ToolRunner
 from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.environment import RIGHT, Environment, Verdict
 from agentgym.scenarios.task_file.expected import Progress
 from agentgym.scenarios.task_file.file import TaskIndex, open_tasks
-from agentgym.scenarios.task_file.line import TaskLine, bound_tools
+from agentgym.scenarios.task_file.line import Given, TaskLine, bound_tools
 
 _KEPT = 4096
 """Tasks that are kept, so that their tools stay the same objects."""
@@ -27,21 +28,48 @@ _SHOWN_TOOLS = 256
 
 
 class TaskFile(Scenario):
-    """Tasks from a file, each with tools of its own."""
+    """Tasks from a file, each with tools of its own or with those of an agent.
+
+    Options:
+        tasks: The file.
+        allow_code: Whether functions that it names may run.
+        reward: `module:function` that judges tasks which do not say themselves what is
+            right; it gets what a `check` gets.
+        dry_run: Names of tools that must not run, with commas between; or "all".
+        sandbox: `module:function` that gives a context manager, entered around every
+            episode.
+    """
 
     name = "task_file"
     description = "Your own tasks, from a file of JSON lines (train --tasks FILE)"
     difficulty = "medium"
     estimated_time = "minutes"
-    options = {"tasks": "", "allow_code": False}
+    options = {
+        "tasks": "",
+        "allow_code": False,
+        "reward": "",
+        "dry_run": "",
+        "sandbox": "",
+    }
+    takes_agent_tools = True
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, agent_tools: Sequence[Tool] = (), **options: Any) -> None:
         super().__init__(**options)
+        self.agent_tools = tuple(agent_tools)
+        self._dry = {n.strip() for n in self.settings["dry_run"].split(",")} - {""}
+        self._check_dry_run()
         self._index: TaskIndex | None = None
         self._kept: OrderedDict[tuple[Split, int], Task] = OrderedDict()
         self._bytes = 0
         if self.settings["tasks"]:
-            self._index, report = open_tasks(self.settings["tasks"])
+            reward = self.settings["reward"]
+            given = Given(self.agent_tools, judged=bool(reward))
+            self._index, report = open_tasks(self.settings["tasks"], given)
+            if reward and not report.unjudged:
+                raise ConfigError(
+                    "Nothing reads reward: every task says itself what is right, with "
+                    "expected or check. Leave it out, or leave those out."
+                )
             if report.code is not None and not self.settings["allow_code"]:
                 raise ConfigError(
                     f"{Path(self.settings['tasks']).name}, line {report.code[1]} names "
@@ -81,6 +109,8 @@ class TaskFile(Scenario):
             patience=1,
             runner=runner,
             render_mode=render_mode,
+            reward=self.settings["reward"],
+            sandbox=self.settings["sandbox"],
         )
 
     def success_criteria(self) -> dict[str, float]:
@@ -90,6 +120,20 @@ class TaskFile(Scenario):
     def training_defaults(self) -> dict[str, Any]:
         """Many tasks in an update: what holds for all tools is to be learned."""
         return {"episodes": 12_000, "eval_every": 3_000, "batch_size": 48}
+
+    def runs_live(self) -> list[str]:
+        """Names of the agent's tools that really run in training."""
+        return [tool.name for tool in self.agent_tools if not self._is_dry(tool.name)]
+
+    def _is_dry(self, name: str) -> bool:
+        return name in self._dry or "all" in self._dry
+
+    def _check_dry_run(self) -> None:
+        known = [tool.name for tool in self.agent_tools]
+        for name in sorted(self._dry - {*known, "all"}) if known else ():
+            raise ConfigError(
+                f"dry_run: the agent has no tool '{name}'.{did_you_mean(name, known)}"
+            )
 
     def _tasks(self) -> TaskIndex:
         if self._index is None:
@@ -103,7 +147,7 @@ class TaskFile(Scenario):
         task = self._kept.get(key)
         if task is None:
             line = index.read(split, [position])[0]
-            task = self._kept[key] = _make_task(line, split)
+            task = self._kept[key] = _make_task(line, split, self._is_dry)
             self._bytes += task.goal.size
             while len(self._kept) > 1 and (
                 len(self._kept) > _KEPT or self._bytes > _KEPT_BYTES
@@ -117,6 +161,22 @@ class TaskFileEnvironment(Environment):
     """One task at a time, with its own tools."""
 
     world: dict[str, Any]
+
+    def __init__(
+        self, tasks: Sequence[Task], *, reward: str, sandbox: str, **options: Any
+    ) -> None:
+        """Makes an environment.
+
+        Args:
+            tasks: What `reset` chooses from.
+            reward: See `TaskFile`.
+            sandbox: See `TaskFile`.
+            **options: See `Environment`.
+        """
+        self._reward = reward
+        self._sandbox = load_function(sandbox) if sandbox else contextlib.nullcontext
+        self._entered = contextlib.ExitStack()
+        super().__init__(tasks, **options)
 
     def tools(self) -> Sequence[Tool]:
         """Tools of all tasks that it was given, up to a bound."""
@@ -139,7 +199,12 @@ class TaskFileEnvironment(Environment):
 
     def make_world(self, task: Task) -> dict[str, Any]:
         """Empty; live tools that take `world` first may keep things there."""
+        self._entered.enter_context(self._sandbox())
         return {}
+
+    def close_world(self, world: dict[str, Any]) -> None:
+        """Leaves the sandbox."""
+        self._entered.close()
 
     def judge_call(self, call: ToolCall, result: ToolResult) -> Verdict:
         """A call is right if it is due; where a function checks, if it ran."""
@@ -197,11 +262,12 @@ class TaskFileEnvironment(Environment):
             "calls": list(self._calls),
             "world": self.world,
         }
-        score = load_function(line.check)(state)
+        judge = line.check or self._reward
+        score = load_function(judge)(state)
         if isinstance(score, bool | int | float) and 0 <= score <= 1:
             return float(score)
         raise ScenarioError(
-            f"{line.check} gives {score!r} for task '{line.id}'. Let it return true or "
+            f"{judge} gives {score!r} for task '{line.id}'. Let it return true or "
             "false, or a number from 0 to 1."
         )
 
@@ -232,11 +298,11 @@ def load_function(reference: str) -> Callable[..., Any]:
     return function
 
 
-def _make_task(line: TaskLine, split: Split) -> Task:
+def _make_task(line: TaskLine, split: Split, dry: Callable[[str], bool]) -> Task:
     return Task(
         line.id,
         line.messages,
-        world=tuple(bound_tools(line, load_function)),
+        world=tuple(bound_tools(line, load_function, dry)),
         goal=line,
         best_steps=line.best_steps,
         difficulty=line.difficulty,
