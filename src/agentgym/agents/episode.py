@@ -211,7 +211,7 @@ class AgentTask:
         self,
         task: Task,
         episode: Episode | None = None,
-        complete: Callable[[dict[str, Any]], Answer] | None = None,
+        complete: Callable[..., Answer] | None = None,
     ) -> None:
         self.id = task.id
         self.messages: list[Message] = [dict(message) for message in task.messages]
@@ -249,15 +249,19 @@ class AgentTask:
         """The same, for agents that await."""
         return await asyncio.to_thread(self.reply, content)
 
-    def complete(self, chat: dict[str, Any]) -> Answer:
+    def complete(self, chat: dict[str, Any], *, side: bool = False) -> Answer:
         """Asks as one would ask the endpoint for a chat completion, but in process.
+
+        Args:
+            chat: The body of the request.
+            side: Whether this is no decision of the agent.
 
         Raises:
             ApiError: There is no answer, and why.
         """
         if self._complete is None:
             raise LookupError("This task can only be asked about at its endpoint.")
-        return self._complete(chat)
+        return self._complete(chat, side=side)
 
     @property
     def _world(self) -> Episode:

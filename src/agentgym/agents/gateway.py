@@ -201,7 +201,9 @@ class Gateway:
             await self.backend.stop()
             self._loop = None
 
-    def ask(self, session: Session, chat: dict[str, Any]) -> Answer:
+    def ask(
+        self, session: Session, chat: dict[str, Any], *, side: bool = False
+    ) -> Answer:
         """Answers an agent that runs in this process, without a way over HTTP.
 
         From any thread but the gateway's own.
@@ -209,6 +211,7 @@ class Gateway:
         Args:
             session: The agent's.
             chat: The body of a chat completion.
+            side: Whether this is no decision of the agent.
 
         Raises:
             ApiError: There is no answer, and why.
@@ -216,17 +219,19 @@ class Gateway:
         if self._loop is None or session.closed:
             raise wrong_key("This session is over, or never was.")
         return asyncio.run_coroutine_threadsafe(
-            self._asked(session, chat), self._loop
+            self._asked(session, chat, side), self._loop
         ).result()
 
-    async def _asked(self, session: Session, chat: dict[str, Any]) -> Answer:
+    async def _asked(
+        self, session: Session, chat: dict[str, Any], side: bool
+    ) -> Answer:
         task = asyncio.current_task()
         assert task is not None
         session.running.add(task)
         task.add_done_callback(session.running.discard)
         try:
             session.admit()
-            return await self._decide(session, Question(chat, body=chat), side=False)
+            return await self._decide(session, Question(chat, body=chat), side=side)
         except ApiError as error:
             session.refused[error.code or "invalid"] += 1
             raise

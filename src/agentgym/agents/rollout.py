@@ -164,6 +164,11 @@ def _tell(
             f"The agent's tools run live in training: {', '.join(live)}. Name those "
             "that must not in dry_run."
         )
+    if agent.unforgettable:
+        on_warning(
+            f"The agent keeps {agent.unforgettable} from one episode to the next, which"
+            " cannot be reset from here. Reset it in a sandbox, or do without it."
+        )
     if agent.concurrency == 1:
         on_warning(
             "The agent keeps a state, so its episodes are played one by one. Name a "

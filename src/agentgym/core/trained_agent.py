@@ -228,20 +228,14 @@ class TrainedAgent:
         return _wrap(self, "langchain", options)
 
     def to_autogen(self, **options: Any) -> Any:
-        """The agent for AutoGen: an `AssistantAgent`.
+        """The agent for AutoGen: an `AssistantAgent`, also for teams.
 
-        Where only the classic package is installed, it is a `ConversableAgent`. Options
-        are those of the adapter's `wrap_agent`; `tools` are needed.
+        Options are those of `AutoGenAdapter.wrap_agent`; `tools` are needed.
 
         Raises:
             MissingExtraError: AutoGen is missing, too old or too new.
         """
-        from agentgym.integrations.base import ADAPTERS
-
-        name = "autogen"
-        if ADAPTERS[name].problem() and not ADAPTERS["autogen_classic"].problem():
-            name = "autogen_classic"
-        return _wrap(self, name, options)
+        return _wrap(self, "autogen", options)
 
     def to_crewai(self, **options: Any) -> Any:
         """The agent for CrewAI: an `Agent`, for tasks and crews.

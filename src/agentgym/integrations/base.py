@@ -115,14 +115,6 @@ ADAPTERS: dict[str, Framework] = {
             "agentgym.integrations.autogen:AutoGenAdapter",
         ),
         Framework(
-            "autogen_classic",
-            "AutoGen (classic)",
-            "autogen-classic",
-            (Package("autogen", "0.14", "0.15"),),
-            ("autogen",),
-            "agentgym.integrations.autogen_classic:ClassicAutoGenAdapter",
-        ),
-        Framework(
             "crewai",
             "CrewAI",
             "crewai",
@@ -158,6 +150,10 @@ class FrameworkAdapter(ABC):
     def stateless(self, agent: Any) -> bool:
         """Whether one agent can play several episodes at the same time."""
         return False
+
+    def unforgettable(self, agent: Any) -> str:
+        """What the agent keeps from one episode to the next; "" if nothing."""
+        return ""
 
     def create_environment(self, agent: Any, tasks: Path | str) -> Environment:
         """An environment with an agent's own tools and tasks from a file.

@@ -46,11 +46,14 @@ class Seat(ABC):
         return self.task
 
     @abstractmethod
-    def begin(self, messages: Sequence[Message]) -> str:
-        """Forgets what was, opens a conversation, and returns what the agent says."""
+    def begin(self, messages: Sequence[Message]) -> str | None:
+        """Forgets what was, opens a conversation, and returns what the agent says.
+
+        None if the conversation was closed meanwhile.
+        """
 
     @abstractmethod
-    def go_on(self, content: str) -> str:
+    def go_on(self, content: str) -> str | None:
         """Says something to the agent, and returns what it says to that."""
 
     def play(self, task: AgentTask) -> None:
@@ -61,7 +64,7 @@ class Seat(ABC):
         self.task = task
         try:
             said = [m for m in task.messages if m.get("role") != "system"]
-            answer: str | None = self.begin(said)
+            answer = self.begin(said)
             while answer is not None and (reply := task.reply(answer)) is not None:
                 answer = self.go_on(reply)
         finally:
@@ -82,12 +85,14 @@ class RoutedTool:
         tool: Its definition, with a function that runs it.
     """
 
-    def __init__(self, tool: Tool) -> None:
+    def __init__(self, tool: Tool, told: Callable[[Any], Any] = jsonable) -> None:
         """Prepares.
 
         Args:
             tool: Its function runs it from arguments alone.
+            told: What the tool returned, as JSON can hold it.
         """
+        self._told = told
         self._run = tool.function
         self.tool = replace(tool, function=self._live)
         self._waiting: dict[str, list[_Call]] = {}
@@ -126,10 +131,10 @@ class RoutedTool:
             entry = waiting.pop(0) if waiting else None
         if entry is None:
             assert self._run is not None
-            return jsonable(self._run(**arguments))
+            return self._told(self._run(**arguments))
         entry.value = entry.run()
         entry.ran = True
-        return jsonable(entry.value)
+        return self._told(entry.value)
 
 
 def _key(arguments: dict[str, Any]) -> str:
@@ -142,6 +147,7 @@ class FrameworkAgent:
     Attributes:
         tools: What it brings along; they run live.
         concurrency: Episodes that it can play at the same time; None for any number.
+        unforgettable: What it keeps from one episode to the next.
     """
 
     def __init__(
@@ -170,6 +176,7 @@ class FrameworkAgent:
             self._adapter.extract_tools(first), f"The agent of {title}"
         )
         self.__name__ = framework
+        self.unforgettable = self._adapter.unforgettable(first)
         shared = not factory and not self._adapter.stateless(first)
         self.concurrency: int | None = 1 if shared else None
         self._factory = factory
