@@ -3,6 +3,7 @@
 #   make demo       make an environment, install, train customer_support
 #   make test       install what the tests need and run them, with coverage
 #   make test-llm   the same for the policy llm, which needs torch
+#   make test-frameworks  the adapters with real LangChain, AutoGen and CrewAI
 #   make lint       ruff and mypy
 #   make docs-test  run the code blocks of README.md and docs/
 #   make clean      remove everything that was made, trained models included
@@ -17,7 +18,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 
 INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-llm lint docs-test clean
+.PHONY: demo test test-llm test-frameworks lint docs-test clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -32,6 +33,21 @@ test-llm: $(VENV)/.installed-llm
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal tests/policies/llm \
 	  --cov agentgym.policies.llm --cov-config=/dev/null --cov-fail-under 90 --cov-report term
 
+# Two environments, for pins that clash: see constraints-frameworks.txt. Installing them
+# takes a few minutes, the tests about one.
+FRAMEWORK_TESTS := -m pytest -q -p no:cacheprovider tests/integrations tests/agents/test_frameworks.py
+test-frameworks: $(VENV)-langchain/.installed $(VENV)-crewai/.installed
+	$(VENV)-langchain/bin/python $(FRAMEWORK_TESTS)
+	$(VENV)-crewai/bin/python $(FRAMEWORK_TESTS)
+
+$(VENV)-langchain/.installed: EXTRAS := langchain,autogen,dev
+$(VENV)-crewai/.installed: EXTRAS := crewai,dev
+$(VENV)-%/.installed: pyproject.toml constraints-frameworks.txt
+	@echo "Installing AgentGym with $(EXTRAS) into $(@D)"
+	@$(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip install -qq --disable-pip-version-check -c constraints-frameworks.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
 # With torch: without it, mypy cannot know what the language model is built of.
 lint: $(VENV)/.installed-llm
 	$(BIN)/ruff check .
@@ -42,7 +58,7 @@ docs-test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -n auto --dist worksteal tests/docs
 
 clean:
-	rm -rf $(VENV) .agentgym .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(VENV)-langchain $(VENV)-crewai .agentgym .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
