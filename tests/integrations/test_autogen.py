@@ -18,6 +18,7 @@ from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat
 import agentgym
 from agentgym import TrainedAgent
 from agentgym.core.errors import UsageError
+from agentgym.core.tools import ToolCall, ToolRunner
 from agentgym.integrations.autogen import AgentGymClient
 from agentgym.integrations.base import adapter
 from agentgym.integrations.chat import Mind
@@ -143,7 +144,6 @@ def test_a_tool_that_raises_costs_its_call_only() -> None:
         raise ValueError("boom")
 
     (tool,) = adapter("autogen").extract_tools(build(tools=[explode]))
-    from agentgym.core.tools import ToolCall, ToolRunner
 
     result = ToolRunner().run(
         {tool.name: tool}, ToolCall("explode", {"count": 1}), None

@@ -1,7 +1,6 @@
 """CrewAI itself: agents and crews in a real world, and in training."""
 
-from __future__ import annotations
-
+# No annotations from the future: CrewAI could not make schemas of them.
 import json
 from pathlib import Path
 from typing import Any, Literal

@@ -24,6 +24,7 @@ from langchain_core.tools import tool
 import agentgym
 from agentgym import TrainedAgent
 from agentgym.core.errors import UsageError
+from agentgym.core.tools import ToolRunner
 from agentgym.integrations.base import adapter
 from agentgym.integrations.langchain import AgentGymMiddleware
 
@@ -243,7 +244,6 @@ def test_a_tool_that_raises_costs_its_call_only(travel: Any) -> None:
     tools = {
         t.name: t for t in adapter("langchain").extract_tools(travel.build_agent())
     }
-    from agentgym.core.tools import ToolRunner
 
     call = agentgym.core.tools.ToolCall("find_booking", {"number": "XX-1000"})
     result = ToolRunner().run(tools, call, None)

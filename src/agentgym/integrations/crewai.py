@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -262,7 +263,8 @@ def _native_tool(tool: Any) -> BaseTool:
     class Arguments(_Arguments):
         @classmethod
         def model_json_schema(cls, *given: Any, **named: Any) -> dict[str, Any]:
-            return schema
+            # CrewAI rewrites what it gets.
+            return copy.deepcopy(schema)
 
     return _OurTool(
         name=ours.name,
