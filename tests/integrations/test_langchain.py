@@ -154,14 +154,14 @@ def test_options_that_nothing_reads(trained: TrainedAgent, shop: Any) -> None:
 
 
 def test_an_agent_of_its_documentation_is_trained(tmp_path: Path) -> None:
-    from travel_tasks import write_tasks
+    from warehouse_tasks import write_tasks
 
     write_tasks(tmp_path / "tasks.jsonl")
     done = subprocess.run(
         [
             *(sys.executable, "-m", "agentgym", "train", "--json"),
-            *("--agent", "travel_agent:build_agent", "--tasks", "tasks.jsonl"),
-            *("--episodes", "1500", "--eval-every", "1500"),
+            *("--agent", "warehouse_agent:build_agent", "--tasks", "tasks.jsonl"),
+            *("--episodes", "2000", "--eval-every", "1000"),
         ],
         cwd=tmp_path,
         env={
@@ -175,7 +175,7 @@ def test_an_agent_of_its_documentation_is_trained(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "run live in training: get_weather" in done.stderr
+    assert "run live in training: op_11" in done.stderr
     result = json.loads(done.stdout)
     before = result["baseline"]["tool_reliability_interval"]
     after = result["metrics"]["tool_reliability_interval"]

@@ -365,7 +365,9 @@ def _owners(agent: Any) -> list[Any]:
 
 
 def _placeholders(crew: Crew) -> list[str]:
-    found = [n for task in crew.tasks for n in _PLACEHOLDER.findall(task.description)]
+    # Once a crew has run, its tasks show what was put in.
+    texts = [task._original_description or task.description for task in crew.tasks]
+    found = [name for text in texts for name in _PLACEHOLDER.findall(text)]
     if not found:
         raise UsageError(
             "No task of the crew has a place for what the user says. Write one, for "

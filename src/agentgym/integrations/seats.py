@@ -189,8 +189,13 @@ class FrameworkAgent:
             seat = self._free.get_nowait()
         except queue.Empty:
             seat = self._new_seat()
-        seat.play(task)
-        # One that raised is not used again: who knows what state it is in.
+        try:
+            seat.play(task)
+        except BaseException:
+            # Who knows what state it is in. An object there is only one of.
+            if not self._factory:
+                self._free.put(seat)
+            raise
         self._free.put(seat)
 
     def _new_seat(self) -> Seat:
