@@ -1,12 +1,13 @@
 # Needs Python 3.11 or later with pip and venv, and make. Nothing else.
 #
-#   make demo         make an environment, install, train customer_support
-#   make test         install what the tests need and run them, with coverage
-#   make test-llm     the same for the policy llm, which needs torch
-#   make test-agents  what the other tests skip: with LangChain, AutoGen and TRL
-#   make lint         ruff and mypy
-#   make docs-test    run the code blocks of README.md and docs/
-#   make clean        remove everything that was made, trained models included
+#   make demo             make an environment, install, train customer_support
+#   make test             install what the tests need and run them, with coverage
+#   make test-llm         the same for the policy llm, which needs torch
+#   make test-agents      what the other tests skip for want of TRL
+#   make test-frameworks  the adapters with real LangChain, AutoGen and CrewAI
+#   make lint             ruff and mypy
+#   make docs-test        run the code blocks of README.md and docs/
+#   make clean            remove everything that was made, trained models included
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -19,7 +20,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 
 INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-llm test-agents lint docs-test clean
+.PHONY: demo test test-llm test-agents test-frameworks lint docs-test clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -34,11 +35,26 @@ test-llm: $(VENV)/.installed-llm
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal tests/policies/llm \
 	  --cov agentgym.policies.llm --cov-config=/dev/null --cov-fail-under 90 --cov-report term
 
-# In an environment of its own: the other tests must pass without any framework.
+# In an environment of its own: the other tests must pass without TRL.
 test-agents:
-	$(MAKE) VENV=$(AGENTS_VENV) EXTRAS=,langchain,autogen,trl $(AGENTS_VENV)/.installed-llm
+	$(MAKE) VENV=$(AGENTS_VENV) EXTRAS=,trl $(AGENTS_VENV)/.installed-llm
 	OMP_NUM_THREADS=1 $(AGENTS_VENV)/bin/python -m pytest -q -n auto --dist worksteal -rs \
-	  tests/agents/test_frameworks.py tests/agents/test_trl.py tests/policies/llm/test_engine_trl.py
+	  tests/agents/test_trl.py tests/policies/llm/test_engine_trl.py
+
+# Two environments, for pins that clash: see constraints-frameworks.txt. Installing them
+# takes a few minutes, the tests about one.
+FRAMEWORK_TESTS := -m pytest -q -p no:cacheprovider tests/integrations tests/agents/test_frameworks.py
+test-frameworks: $(VENV)-langchain/.installed $(VENV)-crewai/.installed
+	$(VENV)-langchain/bin/python $(FRAMEWORK_TESTS)
+	$(VENV)-crewai/bin/python $(FRAMEWORK_TESTS)
+
+$(VENV)-langchain/.installed: EXTRAS := langchain,autogen,dev
+$(VENV)-crewai/.installed: EXTRAS := crewai,dev
+$(VENV)-%/.installed: pyproject.toml constraints-frameworks.txt
+	@echo "Installing AgentGym with $(EXTRAS) into $(@D)"
+	@$(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip install -qq --disable-pip-version-check -c constraints-frameworks.txt -e '.[$(EXTRAS)]'
+	@touch $@
 
 # With torch: without it, mypy cannot know what the language model is built of.
 lint: $(VENV)/.installed-llm
@@ -50,7 +66,7 @@ docs-test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -n auto --dist worksteal tests/docs
 
 clean:
-	rm -rf $(VENV) $(AGENTS_VENV) .agentgym .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(AGENTS_VENV) $(VENV)-langchain $(VENV)-crewai .agentgym .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

@@ -1,4 +1,4 @@
-"""A scenario of your own, complete: python examples/custom_scenario.py trains on it."""
+"""A scenario of your own, complete: run this file to train on it."""
 
 import random
 
@@ -6,22 +6,17 @@ from agentgym import Environment, Scenario, ScenarioRegistry, Task, Tool, Traine
 from agentgym.core.tools import FailureKind
 from agentgym.scenarios.environment import RIGHT, Verdict
 
-ROOMS = ["kitchen", "bathroom", "bedroom", "office"]
-ROOM = {"type": "string", "enum": ROOMS, "description": "which room"}
+ROOM = {"type": "string", "enum": ["kitchen", "bathroom", "bedroom", "office"]}
 SCHEMA = {"type": "object", "properties": {"room": ROOM}, "required": ["room"]}
 WORDINGS = {  # The splits share none: what counts is how the agent copes with new ones.
-    "train": [
-        "Make the {} warm if it is cold.",
-        "Heat the {} unless it is warm.",
-        "Is the {} cold? Then warm it up.",
-    ],
+    "train": ["Heat the {} if it is cold.", "Is the {} cold? Then warm it up."],
     "validation": ["If the {} feels chilly, turn the heating on."],
     "heldout": ["Warm up the {} in case it got cold there."],
 }
 
 
 def measure(world, room):
-    return {"room": room, "feels": "cold" if world["cold"] else "warm"}
+    return {"feels": "cold" if world["cold"] else "warm"}
 
 
 def heat(world, room):
@@ -29,27 +24,23 @@ def heat(world, room):
     return {"heating": "on"}
 
 
-TOOLS = [
-    Tool("measure", "Measure the temperature of a room.", SCHEMA, measure, True),
-    Tool("heat", "Turn on the heating of a room.", SCHEMA, heat, True),
-]
-
-
 class Home(Environment):
     def tools(self):
-        return TOOLS
+        return [
+            Tool("measure", "Measure how warm a room is.", SCHEMA, measure, True),
+            Tool("heat", "Turn on the heating of a room.", SCHEMA, heat, True),
+        ]
 
     def make_world(self, task):
         plan = ["measure", "heat"] if task.goal["cold"] else ["measure"]
         return {"cold": task.goal["cold"], "heated": [], "plan": plan}
 
     def judge_call(self, call, result):
-        plan = self.world["plan"]
-        if not plan or call.name != plan[0]:
+        if call.name not in self.world["plan"][:1]:
             return Verdict(False, FailureKind.WRONG_TOOL)
         if call.arguments["room"] != self.task.goal["room"]:
             return Verdict(False, FailureKind.BAD_ARGUMENTS)
-        plan.pop(0)
+        self.world["plan"].pop(0)
         return RIGHT
 
     def judge_message(self, content):
@@ -66,11 +57,11 @@ class SmartHome(Scenario):
     difficulty, estimated_time = "easy", "seconds"
 
     def tasks(self, split, seed, count):
-        rng = random.Random(f"{split} {seed}")
-        return [self.draw(rng, split, f"{split}-{seed}-{i}") for i in range(count)]
+        return [self.draw(split, f"{split}-{seed}-{i}") for i in range(count)]
 
-    def draw(self, rng, split, id):
-        goal = {"room": rng.choice(ROOMS), "cold": rng.random() < 0.5}
+    def draw(self, split, id):
+        rng = random.Random(id)
+        goal = {"room": rng.choice(ROOM["enum"]), "cold": rng.random() < 0.5}
         text = rng.choice(WORDINGS[split]).format(goal["room"])
         ask = ({"role": "user", "content": text},)
         return Task(id, ask, goal=goal, best_steps=2 + goal["cold"], split=split)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from agentgym.core.tools import Tool
     from agentgym.core.trained_agent import TrainedAgent
     from agentgym.core.trainer import Trainer
+    from agentgym.integrations.training import train
     from agentgym.scenarios.base import Scenario
     from agentgym.scenarios.environment import Environment
     from agentgym.scenarios.registry import ScenarioRegistry
@@ -37,6 +38,7 @@ _HOMES = {
     "TrainingConfig": "agentgym.core.config",
     "TrainingMetrics": "agentgym.core.result",
     "TrainingResult": "agentgym.core.result",
+    "train": "agentgym.integrations.training",
 }
 
 __all__ = [
@@ -51,6 +53,7 @@ __all__ = [
     "TrainingMetrics",
     "TrainingResult",
     "__version__",
+    "train",
 ]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 TINY = "tiny_scenario:Tiny"
 
 BROKEN = """
@@ -61,3 +63,40 @@ def test_a_scenario_that_keeps_the_rules(cli: Any) -> None:
     done = cli("scenarios", "check", TINY, "--json")
     assert done.json["checks"]
     assert done.code == (0 if done.json["ok"] else 1)
+
+
+def test_new_writes_a_scenario_that_trains(cli: Any) -> None:
+    done = cli("scenarios", "new", "pet_shop")
+    assert done.code == 0 and "agentgym train pet_shop:PetShop" in done.out
+    checked = cli("scenarios", "check", "pet_shop:PetShop")
+    assert checked.code == 0, checked.out
+    small = ("--episodes", "1500", "--eval-tasks", "50", "--heldout-tasks", "50")
+    result = cli("train", "pet_shop:PetShop", *small, "--json").json
+    before, after = (result[name]["task_success"] for name in ("baseline", "metrics"))
+    assert after >= before + 0.3
+
+
+def test_the_skeleton_is_the_example(cli: Any) -> None:
+    assert cli("scenarios", "new", "smart_home", "--json").json == {
+        "file": "smart_home.py",
+        "scenario": "smart_home:SmartHome",
+    }
+    example = Path(__file__).parents[2] / "examples" / "custom_scenario.py"
+    assert Path("smart_home.py").read_text() == example.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("customer_support", "There is a scenario 'customer_support' already"),
+        ("taken", "taken.py is there already"),
+        ("My-Shop", "no name for a scenario"),
+        ("../x", "no name for a scenario"),
+        ("class", "no name for a scenario"),
+    ],
+)
+def test_new_refuses(cli: Any, name: str, says: str) -> None:
+    Path("taken.py").write_text("mine")
+    assert says in cli("scenarios", "new", name).error
+    assert Path("taken.py").read_text() == "mine"
+    assert [p.name for p in Path().iterdir()] == ["taken.py"]

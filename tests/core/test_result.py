@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym.core.errors import FormatError, MissingExtraError
+from agentgym.core.errors import FormatError
 from agentgym.core.result import (
     Interval,
     TrainingMetrics,
@@ -179,12 +179,6 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
 def test_from_dict_wants_a_mapping() -> None:
     with pytest.raises(FormatError, match="result should be a mapping"):
         TrainingResult.from_dict([])  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("framework", ["langchain", "autogen", "crewai"])
-def test_frameworks_name_their_extra(framework: str) -> None:
-    with pytest.raises(MissingExtraError, match=rf"agentgym\[{framework}\]"):
-        getattr(result(), f"to_{framework}")()
 
 
 def test_metrics_cannot_be_changed() -> None:

@@ -19,6 +19,7 @@ from agentgym.agents.manager import AgentFailed, AgentManager, Assignment, Workp
 from agentgym.core.errors import UsageError
 from agentgym.core.tools import FailureKind
 from agentgym.core.trajectory import Trajectory
+from agentgym.integrations.base import framework_of, switch_off_telemetry
 
 Agent = Callable[..., Any]
 """`agent(task, base_url, api_key)`, plain or async; see `AgentTask`. If it returns a
@@ -160,7 +161,9 @@ class _Threads(ThreadPoolExecutor):
 
 
 def load_agent(path: str) -> Agent:
-    """Finds an agent by `module:name`: a function, or a factory that makes one.
+    """Finds an agent by `module:name`: a function, or an agent of a framework.
+
+    Both may also be what a function without arguments returns.
 
     Raises:
         UsageError: There is none.
@@ -168,6 +171,7 @@ def load_agent(path: str) -> Agent:
     module_name, colon, name = path.partition(":")
     if not (module_name and colon and name):
         raise UsageError(f"'{path}' names no agent; write module:function.")
+    switch_off_telemetry()
     here = os.getcwd()
     if here not in sys.path:
         # As for scenarios: a file in the current folder can be named.
@@ -186,16 +190,34 @@ def load_agent(path: str) -> Agent:
         raise UsageError(
             f"'{module_name}' has no '{name}'; write module:function."
         ) from None
+    if framework := framework_of(found):
+        return _of_framework(framework, lambda: found, factory=False)
     if _takes(found, 3):
         return found  # type: ignore[return-value]
     if _takes(found, 0):
-        made = found()  # type: ignore[operator]
+        try:
+            made = found()  # type: ignore[operator]
+        except Exception as error:
+            text = " ".join(str(error).split())
+            raise UsageError(
+                f"'{path}' made no agent: {type(error).__name__}: {text[:300]} (Its own"
+                " model is not asked in training: any key will do.)"
+            ) from error
+        if framework := framework_of(made):
+            return _of_framework(framework, found, factory=True)  # type: ignore[arg-type]
         if _takes(made, 3):
             return made  # type: ignore[no-any-return]
     raise UsageError(
-        f"'{path}' is no agent: it must be a function of (task, base_url, api_key), or"
-        " one of nothing that returns such a function."
+        f"'{path}' is no agent: it must be a function of (task, base_url, api_key), an"
+        " agent of LangChain, AutoGen or CrewAI, or a function of nothing that returns"
+        " one of these."
     )
+
+
+def _of_framework(framework: str, make: Callable[[], Any], *, factory: bool) -> Agent:
+    from agentgym.integrations.seats import FrameworkAgent
+
+    return FrameworkAgent(framework, make, factory=factory)
 
 
 def _takes(function: Any, count: int) -> bool:

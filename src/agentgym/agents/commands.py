@@ -17,16 +17,8 @@ from agentgym.agents.gateway import Gateway
 from agentgym.agents.manager import AgentFailed, AgentManager, Workplace
 from agentgym.core.errors import UsageError
 from agentgym.core.tools import FailureKind
+from agentgym.integrations.base import NO_TELEMETRY
 
-QUIET = {
-    "CREWAI_DISABLE_TELEMETRY": "true",
-    "OTEL_SDK_DISABLED": "true",
-    "LANGSMITH_TRACING": "false",
-    "LANGCHAIN_TRACING_V2": "false",
-    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-    "OPENAI_AGENTS_DISABLE_TRACING": "1",
-}
-"""Keeps frameworks from telling others what agents do here."""
 MAX_OUTPUT = 64 << 20
 """Bytes that an agent may print."""
 _OUTPUT = ".agentgym-output"
@@ -127,7 +119,7 @@ def run_command(
         process = subprocess.Popen(
             command,
             cwd=folder,
-            env={**os.environ, **QUIET, **_variables(place), **environment},
+            env={**os.environ, **NO_TELEMETRY, **_variables(place), **environment},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

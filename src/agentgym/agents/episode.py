@@ -13,7 +13,7 @@ import dataclasses
 import json
 import queue
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from agentgym.agents.recorder import Exchange
@@ -24,6 +24,7 @@ from agentgym.core.tools import FailureKind, Tool, ToolCall, ToolResult, ToolRun
 from agentgym.core.trajectory import Step, Trajectory
 from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.environment import Environment
+from agentgym.serving.deciding import Answer
 
 OVER = ToolResult(
     json.dumps({"error": "episode_over", "message": "the episode is over"}),
@@ -206,7 +207,12 @@ class AgentTask:
             one of it.
     """
 
-    def __init__(self, task: Task, episode: Episode | None = None) -> None:
+    def __init__(
+        self,
+        task: Task,
+        episode: Episode | None = None,
+        complete: Callable[..., Answer] | None = None,
+    ) -> None:
         self.id = task.id
         self.messages: list[Message] = [dict(message) for message in task.messages]
         self.tools: list[dict[str, Any]] = (
@@ -214,6 +220,7 @@ class AgentTask:
         )
         self.world: Any = None if episode else task.world
         self._episode = episode
+        self._complete = complete
 
     @classmethod
     def of(cls, episode: Episode) -> AgentTask:
@@ -241,6 +248,20 @@ class AgentTask:
     async def areply(self, content: str) -> str | None:
         """The same, for agents that await."""
         return await asyncio.to_thread(self.reply, content)
+
+    def complete(self, chat: dict[str, Any], *, side: bool = False) -> Answer:
+        """Asks as one would ask the endpoint for a chat completion, but in process.
+
+        Args:
+            chat: The body of the request.
+            side: Whether this is no decision of the agent.
+
+        Raises:
+            ApiError: There is no answer, and why.
+        """
+        if self._complete is None:
+            raise LookupError("This task can only be asked about at its endpoint.")
+        return self._complete(chat, side=side)
 
     @property
     def _world(self) -> Episode:

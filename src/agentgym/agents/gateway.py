@@ -213,6 +213,41 @@ class Gateway:
             await self.backend.stop()
             self._loop = None
 
+    def ask(
+        self, session: Session, chat: dict[str, Any], *, side: bool = False
+    ) -> Answer:
+        """Answers an agent that runs in this process, without a way over HTTP.
+
+        From any thread but the gateway's own.
+
+        Args:
+            session: The agent's.
+            chat: The body of a chat completion.
+            side: Whether this is no decision of the agent.
+
+        Raises:
+            ApiError: There is no answer, and why.
+        """
+        if self._loop is None or session.closed:
+            raise wrong_key("This session is over, or never was.")
+        return asyncio.run_coroutine_threadsafe(
+            self._asked(session, chat, side), self._loop
+        ).result()
+
+    async def _asked(
+        self, session: Session, chat: dict[str, Any], side: bool
+    ) -> Answer:
+        task = asyncio.current_task()
+        assert task is not None
+        session.running.add(task)
+        task.add_done_callback(session.running.discard)
+        try:
+            session.admit()
+            return await self._decide(session, Question(chat, body=chat), side=side)
+        except ApiError as error:
+            session.refused[error.code or "invalid"] += 1
+            raise
+
     # Endpoints of OpenAI -------------------------------------------------------------
 
     async def _chat(self, request: Request) -> Response:
@@ -346,19 +381,20 @@ class Gateway:
         if _is_retry(request) and (known := session.earlier(digest)) is not None:
             return await asyncio.shield(known)
         # On its own: if the client goes away, its next try finds the answer here.
-        deciding = asyncio.create_task(self._decide(request, question))
+        side = _SIDE in request.headers
+        deciding = asyncio.create_task(self._decide(session, question, side=side))
         session.deciding.add(deciding)
         deciding.add_done_callback(session.deciding.discard)
         session.remember(digest, deciding)
         return await asyncio.shield(deciding)
 
-    async def _decide(self, request: Request, question: Question) -> Answer:
-        session: Session = request.state.session
+    async def _decide(
+        self, session: Session, question: Question, *, side: bool
+    ) -> Answer:
         model = str(question.chat.get("model") or MODEL)
         if session.over:
             return farewell(model)
         context = Context.of(question.chat)
-        side = _SIDE in request.headers
         answer = None if side else session.scripted(context, model)
         replayed = answer is not None
         if answer is None:

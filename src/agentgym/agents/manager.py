@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -260,7 +261,7 @@ class AgentManager(ABC):
             )
             stack.callback(self.gateway.close, session)
             place = Workplace(
-                AgentTask(assignment.task, episode),
+                AgentTask(assignment.task, episode, partial(self.gateway.ask, session)),
                 self.gateway.url(session),
                 session.key,
                 stopping,

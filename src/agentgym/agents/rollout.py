@@ -16,9 +16,13 @@ from agentgym.agents.sessions import Draws
 from agentgym.core.config import TrainingConfig
 from agentgym.core.rollout import Rollout, right_steps
 from agentgym.core.task import Task
+from agentgym.core.tools import Tool
 from agentgym.core.trajectory import Group, Trajectory
+from agentgym.integrations.base import ADAPTERS, adapter
+from agentgym.integrations.seats import FrameworkAgent, scenario_agent
 from agentgym.policies.base import Decider, Policy, Sampling
 from agentgym.scenarios.base import Scenario
+from agentgym.scenarios.task_file.scenario import TaskFile
 
 
 class AgentRollout(Rollout):
@@ -124,16 +128,24 @@ def _integer(sampling: Sampling) -> int:
     return 0 if sampling.rng is None else int(sampling.rng.integers(1 << 62))
 
 
-def check_agent(config: TrainingConfig) -> None:
+def check_agent(config: TrainingConfig) -> Sequence[Tool]:
     """Finds out what is wrong with the agent of a training before it starts.
+
+    Returns:
+        The tools that the agent brings along, if it says so.
 
     Raises:
         UsageError: There is no such agent.
     """
     if config.agent_command is not None:
         parse_command(config.agent_command)
-    for path in _paths(config):
-        load_agent(path)
+    tools: list[Tool] = []
+    for name in _names(config):
+        if name in ADAPTERS:
+            adapter(name)
+        elif isinstance(agent := load_agent(name), FrameworkAgent):
+            tools += agent.tools
+    return tools
 
 
 def rollout_of(
@@ -146,7 +158,7 @@ def rollout_of(
     """
     return AgentRollout(
         scenario,
-        manager_maker(config, on_warning),
+        manager_maker(config, scenario, on_warning),
         max_steps=config.max_steps,
         tool_timeout=config.tool_timeout,
         on_warning=on_warning,
@@ -154,32 +166,67 @@ def rollout_of(
 
 
 def manager_maker(
-    config: TrainingConfig, on_warning: Callable[[str], None]
+    config: TrainingConfig, scenario: Scenario, on_warning: Callable[[str], None]
 ) -> Callable[[Gateway], AgentManager | MixedAgentManager]:
     """Makes managers of the agents that a training names.
 
     Raises:
         UsageError: There is no such agent.
     """
-    agents = {path: load_agent(path) for path in _paths(config)}
+    agents = {
+        name: scenario_agent(name, scenario) if name in ADAPTERS else load_agent(name)
+        for name in _names(config)
+    }
     kinds = len(agents) + (config.agent_command is not None)
+    share = max(1, config.agent_concurrency // kinds)
     options: dict[str, Any] = {
-        "concurrency": max(1, config.agent_concurrency // kinds),
         "time_limit": config.agent_timeout,
         "on_warning": on_warning,
     }
+    at_once = dict.fromkeys(agents, share)
+    for name, agent in agents.items():
+        if isinstance(agent, FrameworkAgent):
+            _tell(agent, scenario, on_warning)
+            at_once[name] = agent.concurrency or share
 
     def make(gateway: Gateway) -> AgentManager | MixedAgentManager:
         made: list[AgentManager] = [
-            CallableAgentManager(agent, gateway, kind=path, **options)
-            for path, agent in agents.items()
+            CallableAgentManager(
+                agent, gateway, kind=name, concurrency=at_once[name], **options
+            )
+            for name, agent in agents.items()
         ]
         if config.agent_command is not None:
-            made.append(CommandAgentManager(config.agent_command, gateway, **options))
+            made.append(
+                CommandAgentManager(
+                    config.agent_command, gateway, concurrency=share, **options
+                )
+            )
         return made[0] if len(made) == 1 else MixedAgentManager(made)
 
     return make
 
 
-def _paths(config: TrainingConfig) -> list[str]:
-    return [path.strip() for path in (config.agent or "").split(",") if path.strip()]
+def _names(config: TrainingConfig) -> list[str]:
+    return [name.strip() for name in (config.agent or "").split(",") if name.strip()]
+
+
+def _tell(
+    agent: FrameworkAgent, scenario: Scenario, on_warning: Callable[[str], None]
+) -> None:
+    """Says what a person should know before the first call is made."""
+    if isinstance(scenario, TaskFile) and (live := scenario.runs_live()):
+        on_warning(
+            f"The agent's tools run live in training: {', '.join(live)}. Name those "
+            "that must not in dry_run."
+        )
+    if agent.unforgettable:
+        on_warning(
+            f"The agent keeps {agent.unforgettable} from one episode to the next, which"
+            " cannot be reset from here. Reset it in a sandbox, or do without it."
+        )
+    if agent.concurrency == 1:
+        on_warning(
+            "The agent keeps a state, so its episodes are played one by one. Name a "
+            "function that makes such agents, and several play at a time."
+        )

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from agentgym.ui.charts import Glyphs
     from agentgym.ui.tables import Table
 
+Options = dict[str, Any]
+
 _HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
 
@@ -44,6 +46,27 @@ JsonOption = Annotated[
     bool,
     typer.Option("--json", help="Print one JSON object on standard output."),
 ]
+TasksOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tasks",
+        metavar="FILE",
+        help="Your own tasks, one JSON object a line; the scenario is then task_file.",
+    ),
+]
+
+
+def with_tasks(scenario: str | None, file: str | None) -> tuple[str | None, Options]:
+    """The scenario that a file of tasks asks for, and its options.
+
+    Args:
+        scenario: As named, if it was.
+        file: From `--tasks`.
+    """
+    if file is None:
+        return scenario, {}
+    # Runs are resumed, and models measured again, from other folders as well.
+    return scenario or "task_file", {"tasks": str(Path(file).absolute())}
 
 
 class _FlagsAreFalse:

@@ -11,11 +11,13 @@ import typer
 from agentgym.cli.common import (
     HomeOption,
     JsonOption,
+    TasksOption,
     note,
     open_store,
     print_json,
     print_table,
     single_command,
+    with_tasks,
 )
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ def evaluate(
             help="Scenario to measure on; by default the one it was trained on.",
         ),
     ] = None,
+    tasks: TasksOption = None,
     seed: Annotated[
         int | None,
         typer.Option(
@@ -76,10 +79,16 @@ def evaluate(
 ) -> None:
     """Measure a trained model on held-out tasks, taking its likeliest decisions."""
     name, trained = load_agent(model)
+    scenario, options = with_tasks(scenario, tasks)
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: note(f"warning: {message}")
         metrics = trained.evaluate(
-            scenario, tasks=count, seed=seed, agent=agent, agent_command=agent_command
+            scenario,
+            tasks=count,
+            seed=seed,
+            options=options or None,
+            agent=agent,
+            agent_command=agent_command,
         ).to_dict()
     if json:
         print_json({"model": name, "metrics": metrics, "tasks": metrics["tasks"]})

@@ -6,12 +6,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agentgym.cli.common import Command, JsonOption, command_group, print_json
+from agentgym.cli.common import (
+    Command,
+    JsonOption,
+    TasksOption,
+    command_group,
+    print_json,
+    with_tasks,
+)
+from agentgym.core.errors import UsageError
 
 if TYPE_CHECKING:
     from agentgym.scenarios.base import Scenario
 
-app = command_group("List, show and check scenarios.")
+app = command_group("List, show, check and begin scenarios.")
 
 ScenarioArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="A name from the list, or module:Class.")
@@ -41,11 +49,13 @@ def list_(json: JsonOption = False) -> None:
 
 
 @app.command(cls=Command)
-def show(name: ScenarioArgument, json: JsonOption = False) -> None:
+def show(
+    name: ScenarioArgument, tasks: TasksOption = None, json: JsonOption = False
+) -> None:
     """Show a scenario: its tools, targets, options and an example task."""
     from agentgym.scenarios.registry import ScenarioRegistry
 
-    scenario = ScenarioRegistry.load(name)
+    scenario = ScenarioRegistry.load(name, **with_tasks(name, tasks)[1])
     facts = _facts(scenario)
     if json:
         print_json(facts)
@@ -84,12 +94,14 @@ def show(name: ScenarioArgument, json: JsonOption = False) -> None:
 
 
 @app.command(cls=Command)
-def check(name: ScenarioArgument, json: JsonOption = False) -> None:
+def check(
+    name: ScenarioArgument, tasks: TasksOption = None, json: JsonOption = False
+) -> None:
     """Check a scenario rule by rule and explain each failure."""
     from agentgym.scenarios.checks import check_scenario
     from agentgym.scenarios.registry import ScenarioRegistry
 
-    scenario = ScenarioRegistry.load(name)
+    scenario = ScenarioRegistry.load(name, **with_tasks(name, tasks)[1])
     results = check_scenario(scenario)
     wrong = [result for result in results if not result.ok]
     if json:
@@ -112,6 +124,32 @@ def check(name: ScenarioArgument, json: JsonOption = False) -> None:
         print(f"\n{len(results) - len(wrong)} of {len(results)} rules are kept.")
     if wrong:
         raise typer.Exit(1)
+
+
+@app.command(cls=Command)
+def new(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="Lower-case letters, digits and _."),
+    ],
+    json: JsonOption = False,
+) -> None:
+    """Write NAME.py: a scenario that is complete and trains, to make your own of."""
+    from pathlib import Path
+
+    from agentgym.scenarios.registry import ScenarioRegistry
+    from agentgym.scenarios.skeleton import write_skeleton
+
+    if name in ScenarioRegistry.names():
+        raise UsageError(f"There is a scenario '{name}' already. Choose another name.")
+    path, class_name = write_skeleton(name, Path())
+    scenario = f"{name}:{class_name}"
+    if json:
+        print_json({"file": str(path), "scenario": scenario})
+        return
+    print(f"Wrote {path}. Next:")
+    print(f"  agentgym scenarios check {scenario}")
+    print(f"  agentgym train {scenario} --episodes 6000")
 
 
 def _facts(scenario: Scenario) -> dict[str, Any]:

@@ -11,12 +11,14 @@ import typer
 from agentgym.cli.common import (
     HomeOption,
     JsonOption,
+    TasksOption,
     console,
     glyphs,
     home,
     note,
     print_json,
     single_command,
+    with_tasks,
 )
 from agentgym.core.config import TrainingConfig
 from agentgym.core.errors import UsageError
@@ -64,6 +66,7 @@ def train(
         str | None,
         typer.Option("--scenario", metavar="NAME", help="The same, as an option."),
     ] = None,
+    tasks: TasksOption = None,
     config: Annotated[
         str | None,
         typer.Option(
@@ -156,6 +159,8 @@ def train(
         }.items()
         if value is not None
     }
+    scenario, own_tasks = with_tasks(scenario or scenario_option, tasks)
+    given |= own_tasks
     chosen = read_config(scenario, scenario_option, config, settings or (), given)
     targets = prepare(chosen, quiet=quiet)
 

@@ -140,7 +140,9 @@ class TrainingConfig(BaseModel):
         None,
         min_length=1,
         description="Agent that plays, in the place of the built-in loop: "
-        "module:function. Of several, with commas between, siblings take turns.",
+        "module:function, or a framework (langchain, autogen, crewai) for its own "
+        "agent with the scenario's tools. Of several, with commas between, siblings "
+        "take turns.",
     )
     agent_command: str | None = Field(
         None,

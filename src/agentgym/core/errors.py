@@ -125,8 +125,9 @@ class TrainingDiverged(AgentGymError):
 class MissingExtraError(AgentGymError):
     """An optional dependency is not installed."""
 
-    def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs an extra: pip install 'agentgym[{extra}]'.")
+    def __init__(self, what: str, extra: str, problem: str = "") -> None:
+        why = f": {problem}. Run" if problem else ":"
+        super().__init__(f"{what} needs an extra{why} pip install 'agentgym[{extra}]'.")
         self.extra = extra
 
 

@@ -8,10 +8,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agentgym.core.errors import FormatError, MissingExtraError
+from agentgym.core.errors import FormatError
 from agentgym.utils.files import atomic_write_text
+
+if TYPE_CHECKING:
+    from agentgym.core.trained_agent import TrainedAgent
 
 FORMAT = "agentgym-result"
 VERSION = 1
@@ -235,29 +238,24 @@ class TrainingResult:
         except FormatError as error:
             raise FormatError(f"{path}: {error}") from None
 
-    def to_langchain(self) -> NoReturn:
-        """The trained agent for LangChain.
+    @property
+    def agent(self) -> TrainedAgent:
+        """The trained agent, read from its folder."""
+        from agentgym.core.trained_agent import TrainedAgent
 
-        Raises:
-            MissingExtraError: Always, as long as the adapter is not installed.
-        """
-        raise MissingExtraError("Handing the agent to LangChain", "langchain")
+        return TrainedAgent.load(Path(self.trained_model_path))
 
-    def to_autogen(self) -> NoReturn:
-        """The trained agent for AutoGen.
+    def to_langchain(self, **options: Any) -> Any:
+        """The trained agent for LangChain; see `TrainedAgent.to_langchain`."""
+        return self.agent.to_langchain(**options)
 
-        Raises:
-            MissingExtraError: Always, as long as the adapter is not installed.
-        """
-        raise MissingExtraError("Handing the agent to AutoGen", "autogen")
+    def to_autogen(self, **options: Any) -> Any:
+        """The trained agent for AutoGen; see `TrainedAgent.to_autogen`."""
+        return self.agent.to_autogen(**options)
 
-    def to_crewai(self) -> NoReturn:
-        """The trained agent for CrewAI.
-
-        Raises:
-            MissingExtraError: Always, as long as the adapter is not installed.
-        """
-        raise MissingExtraError("Handing the agent to CrewAI", "crewai")
+    def to_crewai(self, **options: Any) -> Any:
+        """The trained agent for CrewAI; see `TrainedAgent.to_crewai`."""
+        return self.agent.to_crewai(**options)
 
     def summary(self) -> list[SummaryRow]:
         """Rows of a before/after table: the untrained policy, then the trained one."""

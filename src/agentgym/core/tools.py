@@ -170,11 +170,22 @@ class Tool:
 
     def check_arguments(self, arguments: Mapping[str, Any]) -> str | None:
         """Returns what is wrong with the arguments, or None."""
-        error = next(self._validator.iter_errors(arguments), None)
-        if error is None:
+        return _problem(next(self._validator.iter_errors(arguments), None))
+
+    def check_argument(self, name: str, value: Any) -> str | None:
+        """Returns what is wrong with the value of one parameter, or None."""
+        schema = self.properties.get(name, self.parameters.get("additionalProperties"))
+        if schema is None:
             return None
-        where = ".".join(str(part) for part in error.absolute_path)
-        return f"{where}: {error.message}" if where else str(error.message)
+        return _problem(next(self._validator.descend(value, schema), None))
+
+
+def _problem(error: Any) -> str | None:
+    """What a validator found, in words."""
+    if error is None:
+        return None
+    where = ".".join(str(part) for part in error.absolute_path)
+    return f"{where}: {error.message}" if where else str(error.message)
 
 
 class _Expired(BaseException):

@@ -13,14 +13,13 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 from agentgym.core._loop import draw_tasks
 from agentgym.core.config import TrainingConfig
 from agentgym.core.errors import (
     AgentGymError,
     FormatError,
-    MissingExtraError,
     ModelNotFoundError,
     StoreError,
 )
@@ -182,6 +181,7 @@ class TrainedAgent:
         seed: int | None = None,
         agent: str | None = None,
         agent_command: str | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> TrainingMetrics:
         """Measures the agent on tasks of a scenario.
 
@@ -193,6 +193,7 @@ class TrainedAgent:
             agent: Plays at an endpoint that the policy answers, as in a training that
                 names it; by default the built-in loop plays, however it was trained.
             agent_command: The same as a command line.
+            options: Settings of the scenario; they win over those of its training.
 
         Raises:
             UsageError: There is no such agent.
@@ -205,8 +206,10 @@ class TrainedAgent:
         played_by = {"agent": agent, "agent_command": agent_command}
         config = config.model_copy(update=played_by)
         same = scenario is None or scenario == config.scenario
-        options = config.scenario_options if same else {}
-        world = ScenarioRegistry.load(scenario or config.scenario, **options)
+        used = {**(config.scenario_options if same else {}), **(options or {})}
+        world = ScenarioRegistry.load(
+            scenario or config.scenario, agent_tools=self.tools, **used
+        )
         if same:
             world.baseline_tokens = self.metadata.get("baseline_tokens")
         rollout = make_rollout(config, world, warnings.warn)
@@ -224,29 +227,35 @@ class TrainedAgent:
         finally:
             rollout.close()
 
-    def to_langchain(self) -> NoReturn:
-        """The agent for LangChain.
+    def to_langchain(self, **options: Any) -> Any:
+        """The agent for LangChain: a graph as `create_agent` makes it, or an executor.
+
+        Options are those of `LangChainAdapter.wrap_agent`; `tools` are needed.
 
         Raises:
-            MissingExtraError: Always, as long as the adapter is not installed.
+            MissingExtraError: LangChain is missing, too old or too new.
         """
-        raise MissingExtraError("Handing the agent to LangChain", "langchain")
+        return _wrap(self, "langchain", options)
 
-    def to_autogen(self) -> NoReturn:
-        """The agent for AutoGen.
+    def to_autogen(self, **options: Any) -> Any:
+        """The agent for AutoGen: an `AssistantAgent`, also for teams.
+
+        Options are those of `AutoGenAdapter.wrap_agent`; `tools` are needed.
 
         Raises:
-            MissingExtraError: Always, as long as the adapter is not installed.
+            MissingExtraError: AutoGen is missing, too old or too new.
         """
-        raise MissingExtraError("Handing the agent to AutoGen", "autogen")
+        return _wrap(self, "autogen", options)
 
-    def to_crewai(self) -> NoReturn:
-        """The agent for CrewAI.
+    def to_crewai(self, **options: Any) -> Any:
+        """The agent for CrewAI: an `Agent`, for tasks and crews.
+
+        Options are those of `CrewAIAdapter.wrap_agent`; `tools` are needed.
 
         Raises:
-            MissingExtraError: Always, as long as the adapter is not installed.
+            MissingExtraError: CrewAI is missing, too old or too new.
         """
-        raise MissingExtraError("Handing the agent to CrewAI", "crewai")
+        return _wrap(self, "crewai", options)
 
     def opening(self, message: str | Sequence[Message]) -> list[Message]:
         """A conversation as training opened it: with the scenario's system prompt.
@@ -263,6 +272,12 @@ class TrainedAgent:
             # As in training, where every task opens with it.
             conversation.insert(0, {"role": "system", "content": prompt})
         return conversation
+
+
+def _wrap(trained: TrainedAgent, framework: str, options: Mapping[str, Any]) -> Any:
+    from agentgym.integrations.base import adapter
+
+    return adapter(framework).wrap_agent(trained, **options)
 
 
 def library_versions() -> dict[str, str]:

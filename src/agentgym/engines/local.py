@@ -101,7 +101,7 @@ class LocalEngine(Engine):
         with Store(home) as store:
             row = store.get_run(run_id)
             config = TrainingConfig.from_dict(row.config)
-            scenario = ScenarioRegistry.load(config.scenario, **config.scenario_options)
+            scenario = _load_scenario(config)
             run = Run(store, row.id, config, scenario)
             with run.alone():
                 if (result := run.published()) is not None:
@@ -139,8 +139,6 @@ def resolve(config: TrainingConfig) -> tuple[Scenario, TrainingConfig]:
     )
     engine.check(resolved)
     trainable_components(resolved, scenario)
-    if _has_agent(resolved):
-        _agents().check_agent(resolved)
     unread = sorted({"model", "free_form_tasks"} & config.model_fields_set)
     if unread and not takes_model(policy):
         raise ConfigError(
@@ -152,9 +150,17 @@ def resolve(config: TrainingConfig) -> tuple[Scenario, TrainingConfig]:
             f"name: should leave the version out, got '{resolved.name}'; versions are "
             "counted up by themselves."
         )
-    if resolved.scenario_options:
-        scenario = ScenarioRegistry.load(config.scenario, **resolved.scenario_options)
+    if resolved.scenario_options or _has_agent(resolved):
+        scenario = _load_scenario(resolved)
     return scenario, resolved
+
+
+def _load_scenario(config: TrainingConfig) -> Scenario:
+    """The scenario with its options, and with what the agent brings along."""
+    tools = _agents().check_agent(config) if _has_agent(config) else ()
+    return ScenarioRegistry.load(
+        config.scenario, agent_tools=tools, **config.scenario_options
+    )
 
 
 def trainable_components(config: TrainingConfig, scenario: Scenario) -> frozenset[str]:

@@ -260,7 +260,7 @@ def _with_trl(
             ModelBackend(MAX_NEW_TOKENS, prompt, _parse), log=problems.append
         ) as gateway,
     ):
-        manager = manager_maker(config, warn)(gateway)
+        manager = manager_maker(config, rollout.scenario, warn)(gateway)
         assert isinstance(manager, AgentManager)
         manager.worlds = worlds
         trainer = GRPOTrainer(

@@ -51,6 +51,8 @@ class Scenario(ABC):
     rewards: ClassVar[RewardScale] = RewardScale()
     options: ClassVar[Mapping[str, Any]] = {}
     """Settings that the scenario reads beyond those of the trainer, with defaults."""
+    takes_agent_tools: ClassVar[bool] = False
+    """Whether tasks may do with the tools that an agent brings (`agent_tools`)."""
 
     def __init__(self, **options: Any) -> None:
         self.settings: dict[str, Any] = {**self.options, **options}

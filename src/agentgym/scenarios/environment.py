@@ -113,8 +113,7 @@ class Environment(gymnasium.Env[str, str]):
         self.action_space = gymnasium.spaces.Text(
             max_length=256, min_length=0, charset=string.printable
         )
-        self._tools = tool_map(self.tools())
-        self._tool_list = list(self._tools.values())
+        self.offer(self.tools())
         self.task: Task | None = None
         self.world: Any = None
         self.messages: list[Message] = []
@@ -164,6 +163,11 @@ class Environment(gymnasium.Env[str, str]):
     def state_key(self) -> str:
         """Names the conversation so far within its task."""
         return self._digest.hexdigest()
+
+    def offer(self, tools: Sequence[Tool]) -> None:
+        """Offers these tools from now on, where they differ from task to task."""
+        self._tools = tool_map(tools)
+        self._tool_list = list(self._tools.values())
 
     def reset_task(self, task: Task, seed: int = 0) -> None:
         """Starts an episode of the task; the seed decides injected faults."""

@@ -10,7 +10,7 @@ import builtins
 import importlib
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -25,6 +25,7 @@ from agentgym.core.errors import (
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from agentgym.core.tools import Tool
     from agentgym.scenarios.base import Scenario
 
 ENTRY_POINTS = "agentgym.scenarios"
@@ -73,6 +74,13 @@ BUILTIN = {
         estimated_time="about a minute",
         path="agentgym.scenarios.customer_support.scenario:CustomerSupport",
     ),
+    "task_file": ScenarioInfo(
+        name="task_file",
+        description="Your own tasks, from a file of JSON lines (train --tasks FILE)",
+        difficulty="medium",
+        estimated_time="minutes",
+        path="agentgym.scenarios.task_file.scenario:TaskFile",
+    ),
 }
 """The scenarios that come with AgentGym. A test keeps them equal to the classes."""
 
@@ -83,12 +91,16 @@ class ScenarioRegistry:
     _registered: ClassVar[dict[str, type[Scenario]]] = {}
 
     @classmethod
-    def load(cls, ref: str, /, **options: Any) -> Scenario:
+    def load(
+        cls, ref: str, /, *, agent_tools: Sequence[Tool] = (), **options: Any
+    ) -> Scenario:
         """Makes a scenario.
 
         Args:
             ref: A name from `list`, or `module:Class`; the module may lie in the
                 current folder.
+            agent_tools: What the agent that plays brings along, for scenarios that
+                have no tools of their own (`Scenario.takes_agent_tools`).
             options: Settings that the scenario reads (`Scenario.options`).
 
         Raises:
@@ -102,6 +114,8 @@ class ScenarioRegistry:
             from agentgym.core.config import checked_options
 
             options = checked_options(scenario.options, options)
+        if agent_tools and scenario.takes_agent_tools:
+            options["agent_tools"] = agent_tools
         try:
             return scenario(**options)
         except AgentGymError:

@@ -72,10 +72,15 @@ def _choice_head(rng: np.random.Generator, habits: bool = True) -> ChoiceHead:
 
 
 def _cases(rng: np.random.Generator, detached: int = 0) -> list[Case]:
-    """Two states of one conversation, and one of another with other options."""
+    """Two states of one conversation, and one of another with options of a kind."""
     some, other = (
-        Options([rng.normal(size=(n, WIDTH)) for n in sizes], np.array(slots))
-        for sizes, slots in (((2, 1, 3), [3, 0, 2]), ((1, 2), [1, 2]))
+        Options(
+            [rng.normal(size=(n, WIDTH)) for n in sizes], np.array(slots), strangers
+        )
+        for sizes, slots, strangers in (
+            ((2, 1, 3), [3, 0, 2], False),
+            ((1, 2, 1), [1, 2, 2], True),
+        )
     )
     first, second = _block(rng, 2, [0, 2]), _block(rng, 3, [0, 1, 4])
 

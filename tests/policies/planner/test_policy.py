@@ -428,6 +428,29 @@ def test_a_loaded_planner_does_not_grow_with_tools_it_never_learned(
     assert (tmp_path / "again" / "planner.safetensors").read_bytes() == saved
 
 
+def test_where_tools_come_and_go_none_gets_a_row_of_its_own(tmp_path: Path) -> None:
+    policy = PlannerPolicy()
+    for start in range(0, 200, 5):
+        some = [
+            _tool(f"do{i}", f"Do {i}.", ["x"], x={"enum": ["a", "b"]}, y={})
+            for i in range(start, start + 5)
+        ]
+        policy.decide([_request("do it", some)])
+    assert "<tool>" in policy.slots["tool"]
+    assert all(len(rows) < 3 * 64 for rows in policy.slots.values())
+    before = {n: dict(rows) for n, rows in policy.slots.items()}
+    new = [_tool(f"new{i}", "New.", ["x"], x={"enum": ["a", "c"]}) for i in range(9)]
+    policy.decide([_request("do it", new)])
+    assert policy.slots == before
+    _learn(policy, 0)
+    assert policy.heads.tool.parameters.arrays["strangers"].any()
+    policy.save(tmp_path)
+    loaded = PlannerPolicy.load(tmp_path)
+    for tools in (new, TOOLS):
+        requests = [_request(text, tools) for text in TEXTS]
+        assert _said(loaded.decide(requests)) == _said(policy.decide(requests))
+
+
 def test_a_loaded_planner_can_learn_new_tools(tmp_path: Path) -> None:
     policy = PlannerPolicy()
     _learn(policy, 0)

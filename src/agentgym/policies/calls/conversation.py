@@ -35,6 +35,7 @@ _NAMED = re.compile(
 )
 _QUOTED = re.compile(r"[\"“«]([^\"”»]{1,200})[\"”»]|(?<!\w)'([^']{1,200})'(?!\w)")
 _NUMBER = re.compile(r"(?<![\w.,/-])[-+]?\d[\d,]*(?:\.\d+)?(?![\w/-]|\.\d)")
+_ADDRESS = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|\w+://[^\s\"'<>]+")
 _ID = re.compile(r"(?<!\w)(?=[\w/-]*\d)[A-Za-z0-9][\w/-]{2,}")
 
 
@@ -85,6 +86,18 @@ class Said:
     def numbers(self) -> list[Span]:
         """Numbers that stand alone."""
         return [Span(m.start(), m.end(), "number") for m in _NUMBER.finditer(self.text)]
+
+    @cached_property
+    def marks(self) -> frozenset[str]:
+        """What looks like a value whatever it is for: ids, numbers, quotations."""
+        taken: list[tuple[int, int]] = []
+        # A number in a date, or an id in a quotation, is no value of its own.
+        for pattern in (_QUOTED, _ADDRESS, _ID, _NUMBER):
+            for match in pattern.finditer(self.text):
+                start, end = match.span(match.lastindex or 0)
+                if not any(start < e and s < end for s, e in taken):
+                    taken.append((start, end))
+        return frozenset(self.text[start:end] for start, end in taken)
 
     def clause_of(self, position: int) -> int:
         """Index of the clause in which a character stands."""

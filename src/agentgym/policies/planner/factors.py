@@ -135,6 +135,9 @@ class Heads:
             # Once something has been done, whether to finish depends on that, not on
             # any single clause: one that is settled must not hide one that is not.
             settled = 1 if state.last is not None else 0
+            if tools.strangers:
+                # Whether any tool is right depends on how well they fit, not on words.
+                settled = 2
             case = Case(tools.options, said, past, state.facts, open_, settled)
             return "tool", case
         if key == ABOUT:

@@ -36,6 +36,14 @@ class ToolFact(_Column):
     ASK = auto()
     ASKED = auto()
     """Asking, after an answer."""
+    # Of strangers, that is of tools without rows of their own:
+    NAMED = auto()
+    """Share of the words of the tool's name that the user said."""
+    LEFT_OVER = auto()
+    """Share of the numbers, ids, addresses and quotations that the user gave for which
+    the tool has no parameter left; of finishing: that no call has used."""
+    LISTED = auto()
+    """The user said one of the values that the tool's parameters list."""
 
 
 class ValueFact(_Column):

@@ -21,7 +21,6 @@ from agentgym.policies.calls.candidates import (
 )
 from agentgym.policies.calls.conversation import (
     Called,
-    Field,
     Part,
     Said,
     spaced,
@@ -30,15 +29,24 @@ from agentgym.policies.calls.conversation import (
 from agentgym.policies.calls.wording import described, parameter_schemas
 from agentgym.policies.planner.encoder import WIDTH, EncodedText
 from agentgym.policies.planner.facts import PlaceFact, ToolFact, ValueFact
+from agentgym.policies.planner.fit import (
+    KIND_OF_TOOLS,
+    kind_of_schema,
+    kind_of_value,
+    left_over,
+    name_words,
+    named,
+    unused,
+)
 from agentgym.policies.planner.heads import (
     FLAGS,
     HISTORY,
     Array,
     Block,
     Clauses,
-    Indices,
     Options,
 )
+from agentgym.policies.planner.past import happened
 from agentgym.policies.planner.vectors import (
     EMBEDDING_SCALE,
     hashed,
@@ -75,8 +83,8 @@ _NOTHING = Block(
     np.zeros(1, np.int64),
 )
 
-Slot = Callable[[str, str], int]
-"""(head, name) -> row."""
+Slot = Callable[[str, str, str], int]
+"""(head, name, kind) -> row of the name, or of its kind."""
 Encode = Callable[[Sequence[str]], Array]
 
 
@@ -109,27 +117,37 @@ class ToolSet:
     """The tools of a request with what is encoded of them once."""
 
     def __init__(
-        self, tools: Sequence[Tool], slot: Slot, encode: Encode, tokens: int
+        self,
+        tools: Sequence[Tool],
+        slot: Slot,
+        encode: Encode,
+        tokens: int,
+        strangers: bool = False,
     ) -> None:
         """Compiles tools.
 
         Args:
             tools: In the order of the request.
-            slot: Gives each thing a row of its own.
+            slot: Gives each thing a row of its own, or that of its kind.
             encode: Gives pooled embeddings.
             tokens: That the definitions cost in a prompt.
+            strangers: Whether tools come and go, so that their names say nothing.
         """
+        self.strangers = strangers
         self.tools = list(tools)
         self.tokens = tokens
         texts = [*_OPTION_TEXTS, *(f"{spaced(t.name)}. {t.description}" for t in tools)]
-        names = ["<finish>", "<ask>", *(t.name for t in tools)]
+        rows = [slot("tool", n, n) for n in ("<finish>", "<ask>")]
+        rows += [slot("tool", t.name, KIND_OF_TOOLS) for t in tools]
         self.options = Options(
             [encode(_sentences(text)) for text in texts],
-            np.array([slot("tool", n) for n in names], np.int64),
+            np.array(rows, np.int64),
+            strangers,
         )
+        self.names = [name_words(tool.name) for tool in tools]
         self.parameters: list[list[Parameter]] = [
             [
-                _compile(tool, name, schema, slot, encode)
+                _compile(tool, name, schema, slot, encode, strangers)
                 for name, schema in parameter_schemas(tool).items()
             ]
             for tool in tools
@@ -143,9 +161,11 @@ class ToolSet:
         self.ask_options: Options | None = None
         if self.askable:
             asked = [f"{spaced(n)}: {d}" for n, d in self.askable.items()]
-            slots = [slot("value", f"<ask>={n}") for n in self.askable]
+            slots = [slot("value", f"<ask>={n}", "<ask>") for n in self.askable]
             self.ask_options = Options(
-                [encode([text]) for text in asked], np.array(slots, np.int64)
+                [encode([text]) for text in asked],
+                np.array(slots, np.int64),
+                strangers,
             )
 
     @property
@@ -159,7 +179,12 @@ class ToolSet:
 
 
 def _compile(
-    tool: Tool, name: str, schema: Mapping[str, Any], slot: Slot, encode: Encode
+    tool: Tool,
+    name: str,
+    schema: Mapping[str, Any],
+    slot: Slot,
+    encode: Encode,
+    strangers: bool,
 ) -> Parameter:
     about = f"{spaced(name)}: {schema.get('description') or ''}"
     required = name in tool.required
@@ -168,14 +193,19 @@ def _compile(
     if is_choice(schema) and (listed := choices(schema, tool.parameters)):
         values = listed + ([] if required else [ABSENT])
         texts = [f"{spaced(name)}: {spaced(str(v))}" for v in values]
-        slots = [slot("value", f"{tool.name}.{name}={v}") for v in values]
-        options = Options([encode([text]) for text in texts], np.array(slots, np.int64))
+        slots = [
+            slot("value", f"{tool.name}.{name}={v}", kind_of_value(v, v is ABSENT))
+            for v in values
+        ]
+        options = Options(
+            [encode([text]) for text in texts], np.array(slots, np.int64), strangers
+        )
     return Parameter(
         name,
         schema,
         schema_key(schema),
         required,
-        slot("pointer", f"{tool.name}.{name}"),
+        slot("pointer", f"{tool.name}.{name}", kind_of_schema(schema)),
         encode([about])[0],
         values,
         options,
@@ -195,12 +225,12 @@ class State:
         self.parts = parts
         self._encoded = encoded
         self._found: dict[str, list[Candidate]] = {}
-        self._calls = [p for p in parts if isinstance(p, Called)]
-        self._said = [p for p in parts if isinstance(p, Said)]
-        self.last = self._calls[-1] if self._calls else None
+        self.calls = [p for p in parts if isinstance(p, Called)]
+        self.said = [p for p in parts if isinstance(p, Said)]
+        self.last = self.calls[-1] if self.calls else None
         self._typed = self._typed_values()
         self.clauses = self._read_clauses()
-        self.history = self._history()
+        self.history = hashed(happened(self), HISTORY)
         self.facts, self.open = self._tool_facts()
         self.distributions: dict[Any, Any] = {}
         """Kept by the policy for as long as its weights stay the same."""
@@ -226,7 +256,7 @@ class State:
         """Facts about listed values: do they stand in what was said or found?"""
         facts = np.zeros((len(values), len(ValueFact)), np.float32)
         facts[:, ValueFact.ANY] = 1.0
-        said = frozenset().union(*(text_words(s.text) for s in self._said))
+        said = frozenset().union(*(text_words(s.text) for s in self.said))
         found = {
             str(f.value).lower()
             for f in (self.last.result.fields if self.last else ())
@@ -255,11 +285,11 @@ class State:
     def pointer_features(self, candidates: Sequence[Candidate], name: str) -> Array:
         """One row for each value: where it stands and what is around it."""
         rows = np.zeros((len(candidates), POINTER_FEATURES), np.float32)
-        said_words = frozenset().union(*(text_words(s.text) for s in self._said))
+        said_words = frozenset().union(*(text_words(s.text) for s in self.said))
         last_part = max(
             (i for i, p in enumerate(self.parts) if isinstance(p, Said)), default=-1
         )
-        used = [_values(call) for call in self._calls]
+        used = [_values(call) for call in self.calls]
         name_words = frozenset(spaced(name).split())
         for row, candidate in zip(rows, candidates, strict=True):
             self._place(row, candidate)
@@ -304,8 +334,8 @@ class State:
     # ---------------------------------------------------------------------------
 
     def _read_clauses(self) -> Clauses:
-        blocks = [message_block(s, self._encoded[s.text]) for s in self._said]
-        flags = [self._clause_flags(said) for said in self._said]
+        blocks = [message_block(s, self._encoded[s.text]) for s in self.said]
+        flags = [self._clause_flags(said) for said in self.said]
         # With nothing said, options that look at clauses still need one to look at.
         empty = 1 if blocks else 2
         return Clauses(
@@ -318,7 +348,7 @@ class State:
         flags = np.zeros((len(said.clauses), FLAGS), np.float32)
         used = {
             str(value)
-            for call in self._calls
+            for call in self.calls
             for value in call.arguments.values()
             if isinstance(value, str | int | float) and len(str(value)) > 2
         }
@@ -327,7 +357,7 @@ class State:
             row[0] = any(value in text or text in value for value in used)
             row[1] = any(value not in used and value in text for value in self._typed)
             row[2] = not row[0] and not row[1]
-            row[3] = said is self._said[-1] and len(self._said) > 1
+            row[3] = said is self.said[-1] and len(self.said) > 1
             row[4] = clause is said.clauses[0]
         return flags
 
@@ -344,33 +374,6 @@ class State:
             )
         )
 
-    def _history(self) -> Indices:
-        names: list[str] = []
-        if self.last is None:
-            names.append("start")
-        else:
-            names.append(f"last:{self.last.tool}")
-            names.append(f"last:{'ok' if self.last.ok else 'failed'}")
-            if self.last.result.error:
-                names.append(f"error:{self.last.result.error}")
-            names += (f"last:{self.last.tool}.{fact}" for fact in _facts_of(self.last))
-        for call in self._calls:
-            names.append(f"called:{call.tool}:{'ok' if call.ok else 'failed'}")
-            if call is not self.last:
-                names += (f"ever:{call.tool}.{fact}" for fact in _facts_of(call))
-        names.append(f"turns:{min(len(self._said), 3)}")
-        names.append(f"calls:{min(len(self._calls), 4)}")
-        known = set()
-        for t, parameters in enumerate(self.toolset.parameters):
-            for p in parameters:
-                if p.required and p.values is None:
-                    found = self.candidates(t, p)
-                    kinds = {c.kind for c in found} & {"named", "quoted", "field"}
-                    known.add(f"known:{p.name}:{min(2, len(found))}")
-                    known.update(f"known:{p.name}:{kind}" for kind in kinds)
-        names += sorted(known)
-        return hashed(names, HISTORY)
-
     def _tool_facts(self) -> tuple[Array, npt.NDArray[np.bool_]]:
         """Facts about each option, and which of them can be chosen at all."""
         count = 2 + len(self.toolset.tools)
@@ -378,13 +381,13 @@ class State:
         facts[2:, ToolFact.IS_TOOL] = 1.0
         facts[FINISH, ToolFact.FINISH] = self.last is not None and self.last.ok
         facts[FINISH, ToolFact.IDLE] = self.last is None
-        given = {v.strip('"') for call in self._calls for v in _values(call)}
+        given = {v.strip('"') for call in self.calls for v in _values(call)}
         facts[FINISH, ToolFact.JUST_FAILED] = any(v not in given for v in self._typed)
         facts[ASK, ToolFact.ASK] = 1.0
-        facts[ASK, ToolFact.ASKED] = len(self._said) > 1
+        facts[ASK, ToolFact.ASKED] = len(self.said) > 1
         open_ = np.ones(count, bool)
         open_[ASK] = bool(self.toolset.askable)
-        used = [(call.tool, _values(call)) for call in self._calls]
+        used = [(call.tool, _values(call)) for call in self.calls]
         for t, (tool, parameters) in enumerate(
             zip(self.toolset.tools, self.toolset.parameters, strict=True)
         ):
@@ -407,17 +410,32 @@ class State:
                     self.parts[part] is self.last for c in found for part, _ in c.fields
                 )
             row[ToolFact.FRESH] = fresh
-            row[ToolFact.CALLED] = any(
-                c.tool == tool.name and c.ok for c in self._calls
-            )
+            row[ToolFact.CALLED] = any(c.tool == tool.name and c.ok for c in self.calls)
             row[ToolFact.FAILED] = any(
-                c.tool == tool.name and not c.ok for c in self._calls
+                c.tool == tool.name and not c.ok for c in self.calls
             )
             if self.last is not None and self.last.tool == tool.name:
                 row[ToolFact.JUST_CALLED] = self.last.ok
                 row[ToolFact.JUST_FAILED] = not self.last.ok
             row[ToolFact.SAID], row[ToolFact.RESULT_FITS] = said, last_found
+        if self.toolset.strangers:
+            facts[FINISH, ToolFact.LEFT_OVER] = unused(self.said, given)
+            for t, row in enumerate(facts[2:]):
+                self._fit(t, row)
         return facts, open_
+
+    def _fit(self, tool: int, row: Array) -> None:
+        """How well a tool of which nothing else is known fits what was said."""
+        row[ToolFact.NAMED] = named(self.toolset.names[tool], self.said)
+        listed = False
+        found = []
+        for p in self.toolset.parameters[tool]:
+            if p.values is None:
+                found.append(self.candidates(tool, p))
+            else:
+                listed |= bool(self.value_facts(p.values)[:, ValueFact.SAID].any())
+        row[ToolFact.LEFT_OVER] = left_over(self.said, found)
+        row[ToolFact.LISTED] = listed
 
     def _place(self, row: Array, candidate: Candidate) -> None:
         for part, span in candidate.spans:
@@ -450,22 +468,6 @@ def texts_to_encode(parts: Sequence[Part]) -> Iterable[str]:
             yield part.text
         else:
             yield from (field_.key for field_ in part.result.fields)
-
-
-def _facts_of(call: Called) -> Iterable[str]:
-    """Fields of a result that take few values."""
-    for fld in call.result.fields:
-        if category := _category(fld):
-            yield f"{fld.key}={category}"
-
-
-def _category(fld: Field) -> str:
-    value = fld.value
-    if isinstance(value, bool) or value is None:
-        return str(value)
-    if isinstance(value, str) and len(value) <= 24 and not re.search(r"[\d@ ]", value):
-        return value.lower()
-    return ""
 
 
 def _values(call: Called) -> frozenset[str]:

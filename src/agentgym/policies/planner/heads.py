@@ -16,6 +16,10 @@ by their description. u_o, v_o and G_o belong to one option and start at zero. G
 habits, lets what has happened speak for an option whatever was said: "escalate when the
 ticket is overdue" holds in every conversation. Only the head of the tools has it.
 
+Where tools come and go, none has a row of its own: these *strangers* share the rows of
+their kind, without u, and the facts have further weights that all of them share and
+that learn fast: how well a tool fits what was said is all that can be learned of it.
+
 A *pointer head* scores values found in the conversation: phi . (sum_b W_b q + u), with
 phi the features of the place where the value stands and q the encoded parameter.
 
@@ -80,15 +84,23 @@ HIDDEN = 128
 
 
 class Options:
-    """What a choice head chooses from: encoded descriptions and their own rows."""
+    """What a choice head chooses from: encoded descriptions and their rows.
 
-    def __init__(self, sentences: Sequence[Array], slots: Indices) -> None:
+    Strangers share the row of their kind. What was said is then matched with their
+    descriptions alone: a row that all of them share could only learn by heart after
+    which words any tool is right.
+    """
+
+    def __init__(
+        self, sentences: Sequence[Array], slots: Indices, strangers: bool = False
+    ) -> None:
         self.sentences = np.concatenate(sentences)
         """The encoded sentences of all descriptions, one below the other."""
         lengths = [len(rows) for rows in sentences]
         self.starts = np.cumsum([0, *lengths[:-1]])
         self.embeddings = np.stack([rows.mean(axis=0) for rows in sentences])
         self.slots = slots
+        self.strangers = strangers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,6 +230,7 @@ class ChoiceHead:
                 "described": np.zeros((WIDTH, HIDDEN), np.float32),
                 "similarity": np.full(1, similarity, np.float32),
                 "facts": np.array(facts, np.float32),
+                "strangers": np.zeros(len(facts), np.float32),
                 "slot": np.zeros((0, HIDDEN), np.float32),
                 "habit": np.zeros((0, HISTORY if habits else 0), np.float32),
                 "facts_slot": np.zeros((0, len(facts)), np.float32),
@@ -307,12 +320,15 @@ class ChoiceHead:
             inner[rows] = pull @ weights
             if self.habits:
                 places = np.ix_(options.slots, case.history)
-                gradient["habit"][places] += upstream[:, None]
+                _add(gradient["habit"], places, upstream[:, None], options.strangers)
             weighted = case.facts * upstream[:, None]
             gradient["facts"] += weighted.sum(axis=0)
-            gradient["facts_slot"][options.slots] += weighted
+            if options.strangers:
+                gradient["strangers"] += weighted.sum(axis=0)
+            _add(gradient["facts_slot"], options.slots, weighted, options.strangers)
         for options, by_option in matches.values():
-            gradient["slot"][options.slots] += by_option
+            if not options.strangers:
+                gradient["slot"][options.slots] += by_option
             gradient["described"] += options.embeddings.T @ by_option
         inner *= way.hidden > 0
         gradient["flag"] += stack.flags.T @ inner
@@ -334,10 +350,22 @@ class ChoiceHead:
         if len(self._compiled) > 256:
             self._compiled.clear()
         a = p.arrays
-        weights = options.embeddings @ a["described"] + a["slot"][options.slots]
+        weights = options.embeddings @ a["described"]
         own = a["facts"] + a["facts_slot"][options.slots]
+        if options.strangers:
+            own = own + a["strangers"]
+        else:
+            weights += a["slot"][options.slots]
         self._compiled[id(options)] = (p.version, options, (weights, own))
         return weights, own
+
+
+def _add(gradient: Array, places: Any, values: Array, shared: bool) -> None:
+    """Adds to rows, of which shared ones are named more than once."""
+    if shared:
+        np.add.at(gradient, places, values)
+    else:
+        gradient[places] += values
 
 
 def _alike(case: Case) -> Array:

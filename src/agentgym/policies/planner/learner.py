@@ -52,7 +52,13 @@ COMPONENTS = {
 """The component of an agent that each head is part of."""
 
 # What is shared by all options moves them all at once: a small share of the rate.
-_RATES = {"match": 0.03, "described": 0.1, "facts": 0.3, "habit": 3.0}
+_RATES = {
+    "match": 0.03,
+    "described": 0.1,
+    "facts": 0.3,
+    "habit": 3.0,
+    "strangers": 30.0,
+}
 
 _PASSES = 4
 """Times that an update goes over its samples."""

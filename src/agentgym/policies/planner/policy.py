@@ -49,13 +49,14 @@ from agentgym.policies.planner.features import (
     ToolSet,
     texts_to_encode,
 )
+from agentgym.policies.planner.fit import KIND_OF_TOOLS
 from agentgym.policies.planner.heads import Array
 from agentgym.policies.planner.learner import Learner
 from agentgym.policies.planner.text_cache import TextCache
 from agentgym.utils.files import atomic_write_bytes
 
 FORMAT = "agentgym-planner"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 _LAYERS = 4
 """Of the encoder's six: a third less is computed, and what is learned carries over to
@@ -67,6 +68,9 @@ _MAX_STATES = 4096
 _MAX_TOOLSETS = 1024
 _TOOLSET_BYTES = 128 << 20
 """What the compiled tool sets may take, about."""
+_MAX_KNOWN_TOOLS = 64
+"""Tools that may have rows of their own; see `PlannerPolicy._strangers`."""
+_MAX_DESCRIBED = 16_384
 _MAX_COUNTED = 20_000
 _COUNTED_CHARACTERS = 8 << 20
 """Texts of which the number of tokens is remembered, and their length in all."""
@@ -98,6 +102,8 @@ class PlannerPolicy(Policy):
         self._compiled: dict[str, ToolSet] = {}
         """By definitions: requests from elsewhere bring equal tools anew each time."""
         self._compiled_bytes = 0
+        self._described: dict[str, Array] = {}
+        """Encoded sentences of descriptions: tool sets have tools in common."""
         self._allots = True
         """Whether names never seen get rows of their own, or share one of zeros."""
         self._states: dict[str, State] = {}
@@ -385,8 +391,17 @@ class PlannerPolicy(Policy):
         full = self._compiled_bytes > _TOOLSET_BYTES
         if full or len(self._compiled) > _MAX_TOOLSETS:
             self._forget_tools()
+        if self._allots and not self._strangers:
+            names = {*self.slots["tool"], *(tool.name for tool in tools)}
+            if len(names) > _MAX_KNOWN_TOOLS:
+                self.slots["tool"][KIND_OF_TOOLS] = len(self.slots["tool"])
+                self._forget_tools()
         toolset = ToolSet(
-            tools, self._slot, self._pooled, self.count_tokens(definitions)
+            tools,
+            self._slot,
+            self._pooled,
+            self.count_tokens(definitions),
+            self._strangers,
         )
         if self._allots:
             for name, head in self.heads.by_name.items():
@@ -400,8 +415,19 @@ class PlannerPolicy(Policy):
         self._compiled.clear()
         self._compiled_bytes = 0
 
-    def _slot(self, head: str, name: str) -> int:
+    @property
+    def _strangers(self) -> bool:
+        """Whether so many tools were met that none gets a row of its own.
+
+        Rows of their own would be learned by heart, and say nothing of the next tool.
+        Those of their kind are what all of them have in common.
+        """
+        return KIND_OF_TOOLS in self.slots["tool"]
+
+    def _slot(self, head: str, name: str, kind: str) -> int:
         rows = self.slots[head]
+        if self._strangers:
+            name = kind
         if not self._allots:
             # The row behind the last: whoever serves strangers must not grow.
             return rows.get(name, len(rows))
@@ -410,4 +436,9 @@ class PlannerPolicy(Policy):
     def _pooled(self, texts: Sequence[str]) -> Array:
         if not texts:
             return np.zeros((0, WIDTH), np.float32)
-        return np.stack([encoded.pooled for encoded in self.encoder.encode(texts)])
+        if len(self._described) > _MAX_DESCRIBED:
+            self._described.clear()
+        fresh = [text for text in dict.fromkeys(texts) if text not in self._described]
+        for text, encoded in zip(fresh, self.encoder.encode(fresh), strict=True):
+            self._described[text] = encoded.pooled
+        return np.stack([self._described[text] for text in texts])

@@ -1,0 +1,96 @@
+"""`agentgym tasks`: files of one's own tasks, checked and imported."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from agentgym.cli.common import Command, JsonOption, command_group, note, print_json
+
+app = command_group("Check and import files of tasks.")
+importing = command_group("Make a tasks file from another format.")
+app.add_typer(importing, name="import")
+
+_SHOWN = 20
+
+
+@app.command(cls=Command)
+def check(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A file of tasks, one a line.")
+    ],
+    most: Annotated[
+        int, typer.Option("--most", min=1, help="Mistakes after which to stop.")
+    ] = 100,
+    json: JsonOption = False,
+) -> None:
+    """Find the mistakes of a tasks file, with their lines; nothing in it is run."""
+    from agentgym.scenarios.task_file.file import check_file
+
+    report = check_file(file, most)
+    wrong = report.mistakes
+    if json:
+        print_json(
+            {
+                "file": file,
+                "ok": not wrong,
+                "tasks": report.tasks,
+                "tools": report.tools,
+                "counts": report.counts,
+                "heldout_tools_unseen": report.unseen,
+                "stopped": report.stopped,
+                "mistakes": [{"line": m.line, "text": m.text} for m in wrong],
+            }
+        )
+    elif wrong:
+        for mistake in wrong:
+            print(f"{file}:{mistake.line}: {mistake.text}")
+        more = "; there may be more, the rest was not read" if report.stopped else ""
+        mistakes = "1 mistake" if len(wrong) == 1 else f"{len(wrong):,} mistakes"
+        print(f"\n{mistakes}{more}.")
+    else:
+        counts = ", ".join(f"{name} {n:,}" for name, n in report.counts.items() if n)
+        print(f"{report.tasks:,} tasks with {report.tools:,} tools: {counts}.")
+        if not report.unseen:
+            print("Splits share tools, so held-out tasks do not show unseen ones.")
+        if report.code:
+            print(
+                f"Line {report.code[1]} names Python to run ({report.code[0]}); to "
+                "train, add --set allow_code=true."
+            )
+    if wrong:
+        raise typer.Exit(1)
+
+
+@importing.command(cls=Command)
+def bfcl(
+    questions: Annotated[
+        str,
+        typer.Argument(metavar="QUESTIONS", help="Questions with their functions."),
+    ],
+    output: Annotated[
+        str, typer.Option("-o", "--output", metavar="FILE", help="What to write.")
+    ],
+    answers: Annotated[
+        str | None,
+        typer.Option(
+            "--answers",
+            metavar="FILE",
+            help="Possible answers; without them, no call is right.",
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Import from the format of the Berkeley Function Calling Leaderboard."""
+    from agentgym.scenarios.task_file.bfcl import import_bfcl
+
+    count, left_out = import_bfcl(questions, answers, output)
+    for reason in left_out[:_SHOWN]:
+        note(f"left out: {reason}")
+    if len(left_out) > _SHOWN:
+        note(f"left out: {len(left_out) - _SHOWN:,} more")
+    if json:
+        print_json({"file": output, "tasks": count, "left_out": left_out})
+    else:
+        print(f"{count:,} tasks written to {output}, {len(left_out):,} left out.")

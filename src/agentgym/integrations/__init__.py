@@ -1,0 +1,1 @@
+"""Agent frameworks: trained policies as their agents, and their agents trained."""

@@ -1,0 +1,118 @@
+"""AutoGen: trained agents as its agents, and its agents and teams in training."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from autogen_agentchat.agents import AssistantAgent
+from autogen_core import CancellationToken
+from autogen_core.models import (
+    ChatCompletionClient,
+)
+from autogen_core.tools import (
+    BaseTool,
+    FunctionTool,
+    ToolSchema,
+)
+from pydantic import BaseModel, ConfigDict
+
+from agentgym.core.tools import Tool
+from agentgym.core.trained_agent import TrainedAgent
+from agentgym.integrations.autogen.client import AgentGymClient
+from agentgym.integrations.autogen.training import AutoGenSeat, assistants, routed_tools
+from agentgym.integrations.base import (
+    FrameworkAdapter,
+    Tools,
+    checked_tools,
+    live_tools,
+    run_tool,
+)
+from agentgym.integrations.chat import Mind
+from agentgym.integrations.seats import Seat
+
+
+class AutoGenAdapter(FrameworkAdapter):
+    """Agents of AutoGen's agentchat: assistants, and teams of them."""
+
+    def wrap_agent(
+        self,
+        trained: TrainedAgent,
+        *,
+        tools: Tools | None = None,
+        llm: ChatCompletionClient | None = None,
+        defer_below: float = 0.0,
+        name: str = "agentgym",
+        system_message: str | None = None,
+        **options: Any,
+    ) -> AssistantAgent:
+        """An `AssistantAgent`, for itself or in a team.
+
+        Args:
+            trained: Decides.
+            tools: What it may call: our tools, AutoGen's, plain functions, or functions
+                by the names of the tools it was trained on.
+            llm: A client that writes the words, and decides in doubt.
+            defer_below: The `llm` decides where the confidence is lower than this.
+            name: Of the agent.
+            system_message: By default the scenario's prompt.
+            **options: For `AssistantAgent`.
+        """
+        prompt = system_message or trained.metadata.get("system_prompt") or None
+        return AssistantAgent(
+            name,
+            AgentGymClient(Mind.of(trained, llm, defer_below), llm),
+            tools=[_native_tool(tool) for tool in live_tools(trained, tools)],
+            system_message=prompt,
+            **{"max_tool_iterations": 20, **options},
+        )
+
+    def extract_tools(self, agent: Any) -> list[Tool]:
+        """See `FrameworkAdapter`."""
+        found: dict[str, Tool] = {}
+        for member in assistants(agent):
+            mine = [routed.tool for routed in routed_tools(member).values()]
+            # Members of a team may share a tool; one of them may not have two.
+            found |= (
+                {t.name: t for t in checked_tools(mine, f"'{member.name}'")}
+                if (mine)
+                else {}
+            )
+        return checked_tools(list(found.values()), "The agent of AutoGen")
+
+    def seat(self, agent: Any) -> Seat:
+        """See `FrameworkAdapter`."""
+        return AutoGenSeat(agent)
+
+    def unforgettable(self, agent: Any) -> str:
+        """See `FrameworkAdapter`."""
+        kept = any(getattr(a, "_memory", None) for a in assistants(agent))
+        return "its memory" if kept else ""
+
+
+class _Arguments(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+class _OurTool(BaseTool[_Arguments, str]):
+    """A tool of ours: its own schema, and JSON as the answer."""
+
+    def __init__(self, tool: Tool) -> None:
+        super().__init__(_Arguments, str, tool.name, tool.description)
+        self._tool = tool
+
+    @property
+    def schema(self) -> ToolSchema:
+        function: Any = self._tool.to_openai()["function"]
+        return ToolSchema(**function)
+
+    async def run(self, args: _Arguments, cancellation_token: CancellationToken) -> str:
+        return await asyncio.to_thread(run_tool, self._tool, args.model_dump())
+
+
+def _native_tool(tool: Any) -> Any:
+    if isinstance(tool, Tool):
+        return _OurTool(tool)
+    if isinstance(tool, BaseTool):
+        return tool
+    return FunctionTool(tool, description=(tool.__doc__ or "").strip())

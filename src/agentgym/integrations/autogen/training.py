@@ -1,0 +1,216 @@
+"""Agents and teams of AutoGen in training."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
+
+from autogen_agentchat.agents import UserProxyAgent
+from autogen_agentchat.messages import BaseChatMessage, TextMessage
+from autogen_core import CancellationToken
+from autogen_core.models import (
+    CreateResult,
+    LLMMessage,
+)
+from autogen_core.tools import (
+    TextResultContent,
+    ToolResult,
+    ToolSchema,
+    Workbench,
+)
+
+from agentgym.core.task import Message
+from agentgym.core.tools import Tool, ToolError
+from agentgym.integrations.autogen.client import AgentGymClient, definition_of
+from agentgym.integrations.chat import Mind
+from agentgym.integrations.seats import RoutedTool, Seat
+
+
+class _Over(Exception):
+    """The conversation was closed while a team was still at it."""
+
+
+class AutoGenSeat(Seat):
+    """An assistant, or a team."""
+
+    def __init__(self, agent: Any) -> None:
+        super().__init__()
+        self._agent = agent
+        self._words = ""
+        for member in assistants(agent):
+            routed = routed_tools(member)
+            member._workbench = [_RoutedWorkbench(member._workbench, routed, self)]
+            member._model_client = _SeatClient(self)
+        for member in _members(agent):
+            if isinstance(member, UserProxyAgent):
+                member.input_func = self._user
+        if hasattr(agent, "_model_client") and hasattr(agent, "_participants"):
+            agent._model_client = _SeatClient(self, side=True)
+
+    def begin(self, messages: Sequence[Message]) -> str | None:
+        """See `Seat`."""
+        *before, last = messages
+        opening = [
+            TextMessage(content=str(m.get("content") or ""), source=m["role"])
+            for m in [*before, last]
+        ]
+        return _run(self._begin(opening))
+
+    def go_on(self, content: str) -> str | None:
+        """See `Seat`."""
+        return _run(self._tell([TextMessage(content=content, source="user")]))
+
+    async def _begin(self, opening: list[TextMessage]) -> str | None:
+        if hasattr(self._agent, "on_reset"):
+            await self._agent.on_reset(CancellationToken())
+        else:
+            await self._agent.reset()
+        return await self._tell(opening)
+
+    async def _tell(self, messages: list[TextMessage]) -> str | None:
+        try:
+            result = await self._agent.run(task=messages)
+        except (_Over, RuntimeError) as error:
+            if isinstance(error, _Over) or _Over.__name__ in str(error):
+                return None
+            raise
+        said = [m for m in result.messages if isinstance(m, BaseChatMessage)]
+        return said[-1].to_text()
+
+    def note(self, result: CreateResult) -> None:
+        """Remembers what was said last, for a user who takes part."""
+        if isinstance(result.content, str):
+            self._words = result.content
+
+    async def _user(self, prompt: str, token: CancellationToken | None = None) -> str:
+        reply = await asyncio.to_thread(self._task.reply, self._words)
+        if reply is None:
+            raise _Over(_Over.__name__)
+        return reply
+
+
+class _SeatClient(AgentGymClient):
+    def __init__(self, seat: AutoGenSeat, side: bool = False) -> None:
+        mind = seat.mind
+        if side:
+            mind = Mind(lambda r: seat._task.complete(r, side=True), limited=False)
+        super().__init__(mind)
+        self._seat = None if side else seat
+
+    async def create(
+        self, messages: Sequence[LLMMessage], **options: Any
+    ) -> CreateResult:
+        result = await super().create(messages, **options)
+        if self._seat is not None:
+            self._seat.note(result)
+        return result
+
+
+class _RoutedWorkbench(Workbench):
+    """The workbenches of an agent, with calls that pass through the episode."""
+
+    def __init__(
+        self,
+        inner: Sequence[Workbench],
+        routed: Mapping[str, RoutedTool],
+        seat: AutoGenSeat,
+    ) -> None:
+        self._inner = list(inner)
+        self._routed = routed
+        self._seat = seat
+
+    async def list_tools(self) -> list[ToolSchema]:
+        return [tool for bench in self._inner for tool in await bench.list_tools()]
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        cancellation_token: CancellationToken | None = None,
+        call_id: str | None = None,
+    ) -> ToolResult:
+        routed = self._routed[name]
+        given = dict(arguments or {})
+        native = functools.partial(_call_native, self._inner, name, given)
+        value = await asyncio.to_thread(
+            routed.call, self._seat._task, given, lambda: _run(native())
+        )
+        if isinstance(value, ToolResult):
+            return value
+        return ToolResult(
+            name=name, result=[TextResultContent(content=value)], is_error=False
+        )
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def reset(self) -> None:
+        for bench in self._inner:
+            await bench.reset()
+
+    async def save_state(self) -> Mapping[str, Any]:
+        return {}
+
+    async def load_state(self, state: Mapping[str, Any]) -> None: ...
+
+
+def _members(agent: Any) -> list[Any]:
+    """The agents of a team, of teams within it, or the agent itself."""
+    inner = getattr(agent, "_participants", None)
+    if inner is None:
+        return [agent]
+    return [member for part in inner for member in _members(part)]
+
+
+def assistants(agent: Any) -> list[Any]:
+    """The members that call tools."""
+    return [a for a in _members(agent) if getattr(a, "_workbench", None) is not None]
+
+
+def routed_tools(agent: Any) -> dict[str, RoutedTool]:
+    """The tools of an assistant, by name."""
+    benches = list(agent._workbench)
+    found = {}
+    for bench in benches:
+        for schema in _run(bench.list_tools()):
+            tool = Tool.from_openai(definition_of(schema))
+
+            def run(_name: str = tool.name, **arguments: Any) -> Any:
+                return _run(_call_native(benches, _name, arguments))
+
+            made = Tool(tool.name, tool.description, tool.parameters, run)
+            found[tool.name] = RoutedTool(made, _told)
+    return found
+
+
+async def _call_native(
+    benches: Sequence[Workbench], name: str, arguments: Mapping[str, Any]
+) -> ToolResult:
+    for bench in benches:
+        if any(schema["name"] == name for schema in await bench.list_tools()):
+            return await bench.call_tool(name, arguments)
+    raise LookupError(f"There is no tool '{name}'.")
+
+
+def _told(result: ToolResult) -> str:
+    if result.is_error:
+        raise ToolError(result.to_text())
+    return result.to_text()
+
+
+@functools.cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """One loop for all agents in training: teams cannot change theirs."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(
+        target=loop.run_forever, name="agentgym-autogen", daemon=True
+    ).start()
+    return loop
+
+
+def _run(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run_coroutine_threadsafe(coroutine, _loop()).result()

@@ -1,0 +1,389 @@
+"""CrewAI: trained agents as its language model; its agents and crews in training."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from crewai import Agent, BaseLLM, Crew
+from crewai.tools import BaseTool
+from crewai.utilities.string_utils import sanitize_tool_name
+from pydantic import BaseModel, ConfigDict
+
+from agentgym.core.errors import UsageError
+from agentgym.core.task import Message
+from agentgym.core.tools import Tool
+from agentgym.core.trained_agent import TrainedAgent
+from agentgym.integrations.base import (
+    FrameworkAdapter,
+    Tools,
+    checked_tools,
+    live_tools,
+    run_tool,
+    signature_tool,
+)
+from agentgym.integrations.chat import MODEL, Mind, Savings, Turn, jsonable, retold
+from agentgym.integrations.seats import RoutedTool, Seat
+
+_TASK = re.compile(
+    r"\A\s*Current Task: (?P<text>.*?)"
+    r"(?:\n+This is the expected criteria for your final answer: .*)?\Z",
+    re.DOTALL,
+)
+"""How CrewAI wraps up what an agent is to do."""
+_DELEGATE = "delegate_work_to_coworker"
+_ASK = "ask_question_to_coworker"
+_COWORKERS = re.compile(r"following coworkers: (?P<names>.*?)\n")
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
+
+
+class CrewAIAdapter(FrameworkAdapter):
+    """Agents of CrewAI, and crews of them."""
+
+    def wrap_agent(
+        self,
+        trained: TrainedAgent,
+        *,
+        tools: Tools | None = None,
+        llm: BaseLLM | None = None,
+        defer_below: float = 0.0,
+        role: str | None = None,
+        goal: str | None = None,
+        backstory: str | None = None,
+        **options: Any,
+    ) -> Agent:
+        """An `Agent`, for tasks, crews and flows.
+
+        Args:
+            trained: Decides.
+            tools: What it may call: our tools, CrewAI's, plain functions, or functions
+                by the names of the tools it was trained on.
+            llm: A language model that writes the words, and decides in doubt.
+            defer_below: The `llm` decides where the confidence is lower than this.
+            role: By default made of the scenario's name.
+            goal: By default to help, with tools.
+            backstory: By default the scenario's prompt.
+            **options: For `Agent`.
+        """
+        about = trained.metadata
+        scenario = str(about.get("scenario") or "assistant").rpartition(":")[2]
+        native = [_native_tool(tool) for tool in live_tools(trained, tools)]
+        return Agent(
+            role=role or scenario.replace("_", " ").capitalize(),
+            goal=goal or "Do what is asked, with the right tool and parameters",
+            backstory=backstory or about.get("system_prompt") or "You use tools.",
+            llm=AgentGymLLM(
+                model=MODEL,
+                mind=Mind.of(trained, llm, defer_below),
+                llm=llm,
+                definitions={t.name: _definition(t).to_openai() for t in native},
+            ),
+            tools=native,
+            **options,
+        )
+
+    def extract_tools(self, agent: Any) -> list[Tool]:
+        """See `FrameworkAdapter`."""
+        found: dict[str, Tool] = {}
+        for owner in _owners(agent):
+            mine = [_routed(tool).tool for tool in owner.tools or ()]
+            if mine:
+                who = f"'{getattr(owner, 'role', None) or 'a task'}'"
+                found |= {tool.name: tool for tool in checked_tools(mine, who)}
+        return checked_tools(list(found.values()), "The agent of CrewAI")
+
+    def seat(self, agent: Any) -> Seat:
+        """See `FrameworkAdapter`."""
+        return _CrewSeat(agent)
+
+    def unforgettable(self, agent: Any) -> str:
+        """See `FrameworkAdapter`."""
+        return "its memory" if getattr(agent, "memory", None) else ""
+
+
+# The language model ------------------------------------------------------------------
+
+
+class AgentGymLLM(BaseLLM):
+    """A trained agent as a language model.
+
+    As the model of a crew's manager it hands each task to the coworker that fits, and
+    passes the answer on.
+
+    Attributes:
+        mind: Decides, and counts.
+        llm: Writes words, and decides in doubt; None if there is none.
+        definitions: Of the tools, by name. CrewAI rewrites schemas so that every
+            parameter is required; the policy gets them as they were.
+    """
+
+    mind: Any = None
+    llm: Any = None
+    definitions: dict[str, Any] = {}
+
+    @property
+    def savings(self) -> Savings:
+        """What the language model was spared."""
+        savings: Savings = self.mind.savings
+        return savings
+
+    def call(
+        self,
+        messages: str | list[Any],
+        tools: list[Any] | None = None,
+        callbacks: list[Any] | None = None,
+        available_functions: dict[str, Any] | None = None,
+        from_task: Any = None,
+        from_agent: Any = None,
+        response_model: type[BaseModel] | None = None,
+    ) -> Any:
+        """Decides: a list of tool calls, or what the agent says."""
+        said = _openai_messages(messages)
+        offered = [
+            self.definitions.get(tool["function"]["name"], tool) for tool in tools or ()
+        ]
+        if {tool["function"]["name"] for tool in offered} == {_DELEGATE, _ASK}:
+            return self._manage(said, offered[0])
+        form = None
+        if response_model is not None:
+            schema = {"name": "answer", "schema": response_model.model_json_schema()}
+            form = {"type": "json_schema", "json_schema": schema}
+        turn, answer = self.mind.decide(said, offered, response_format=form)
+        if turn is Turn.DEFER:
+            return self._ask_llm(messages, tools=tools, response_model=response_model)
+        if turn is Turn.WORDS:
+            return self._ask_llm(retold(said))
+        self._track_token_usage_internal(answer.completion.usage)
+        if response_model is not None:
+            return response_model.model_validate_json(answer.completion.content or "")
+        calls = [call.to_openai() for call in answer.completion.calls]
+        return calls or answer.completion.content or ""
+
+    async def acall(self, *given: Any, **named: Any) -> Any:
+        """The same, awaited."""
+        return await asyncio.to_thread(self.call, *given, **named)
+
+    def supports_function_calling(self) -> bool:
+        """It calls tools by itself."""
+        return True
+
+    def supports_stop_words(self) -> bool:
+        """It says nothing that would have to be stopped."""
+        return True
+
+    def get_context_window_size(self) -> int:
+        """Tokens of a conversation."""
+        return 16_384
+
+    def get_input_tokens_count(self, *given: Any, **named: Any) -> int:
+        """Tokens of a conversation, at four characters each."""
+        return len(str(given)) // 4
+
+    def _ask_llm(self, messages: Any, **options: Any) -> Any:
+        before = self.llm.get_token_usage_summary().total_tokens
+        answer = self.llm.call(messages, **options)
+        after = self.llm.get_token_usage_summary().total_tokens
+        self.savings.note_llm(after - before)
+        return answer
+
+    def _manage(self, messages: list[Message], delegate: dict[str, Any]) -> Any:
+        """Hands a task to a coworker, or passes on what it answered."""
+        if messages[-1]["role"] == "tool":
+            return messages[-1]["content"]
+        found = _COWORKERS.search(delegate["function"]["description"])
+        names = [name.strip() for name in found["names"].split(",")] if found else []
+        tool = Tool(
+            _DELEGATE,
+            "Hands the task to a coworker.",
+            {
+                "type": "object",
+                "properties": {"coworker": {"type": "string", "enum": names}},
+                "required": ["coworker"],
+            },
+        )
+        _, answer = self.mind.decide(
+            messages, [tool.to_openai()], tool_choice="required"
+        )
+        call = answer.completion.calls[0]
+        task = messages[-1]["content"]
+        call.arguments.update(task=task, context=task)
+        return [call.to_openai()]
+
+
+def _openai_messages(messages: str | list[Any]) -> list[Message]:
+    if isinstance(messages, str):
+        messages = [{"role": "user", "content": messages}]
+    made: list[Message] = []
+    for given in messages:
+        message = {
+            name: given[name]
+            for name in ("role", "content", "tool_calls", "tool_call_id")
+            if given.get(name) is not None
+        }
+        message.setdefault("content", None)
+        if message["role"] == "user":
+            wrapped = _TASK.match(str(message["content"]))
+            if wrapped is not None:
+                # What the user said, without what CrewAI says about it.
+                message["content"] = wrapped["text"].strip()
+        made.append(message)
+    return made
+
+
+# Agents that are handed out ----------------------------------------------------------
+
+
+class _Arguments(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+def _never(arguments: Any, result: Any) -> bool:
+    """No answer is kept: a tool may answer otherwise the next time."""
+    return False
+
+
+class _OurTool(BaseTool):
+    """A tool of ours: its own schema, and JSON as the answer."""
+
+    ours: Any
+
+    def _run(self, **arguments: Any) -> Any:
+        return run_tool(self.ours, arguments)
+
+
+def _native_tool(tool: Any) -> BaseTool:
+    if isinstance(tool, BaseTool):
+        return tool
+    ours = tool if isinstance(tool, Tool) else signature_tool(tool)
+    schema = dict(ours.parameters)
+
+    class Arguments(_Arguments):
+        @classmethod
+        def model_json_schema(cls, *given: Any, **named: Any) -> dict[str, Any]:
+            # CrewAI rewrites what it gets.
+            return copy.deepcopy(schema)
+
+    return _OurTool(
+        name=ours.name,
+        description=ours.description,
+        args_schema=Arguments,
+        ours=ours,
+        cache_function=_never,
+    )
+
+
+def _definition(tool: BaseTool) -> Tool:
+    schema = tool.args_schema.model_json_schema()
+    schema.setdefault("type", "object")
+    return Tool(sanitize_tool_name(tool.name), _plain_description(tool), schema)
+
+
+def _plain_description(tool: BaseTool) -> str:
+    # CrewAI may put name and arguments in front of what its author wrote.
+    return tool.description.rpartition("Tool Description: ")[2].strip()
+
+
+# Agents in training ------------------------------------------------------------------
+
+
+class _RoutedTool(BaseTool):
+    """A tool of an agent whose calls pass through the episode."""
+
+    seat: Any
+    routed: Any
+    inner: Any
+
+    def _run(self, *given: Any, **arguments: Any) -> Any:
+        return self.routed.call(
+            self.seat._task,
+            {name: jsonable(value) for name, value in arguments.items()},
+            lambda: self.inner.run(*given, **arguments),
+        )
+
+
+class _CrewSeat(Seat):
+    def __init__(self, agent: Any) -> None:
+        super().__init__()
+        self._agent = agent
+        self._said: list[str] = []
+        definitions: dict[str, Any] = {}
+        for owner in _owners(agent):
+            tools = []
+            for tool in owner.tools or ():
+                routed = _routed(tool)
+                definitions[routed.tool.name] = routed.tool.to_openai()
+                tools.append(
+                    _RoutedTool(
+                        name=tool.name,
+                        description=_plain_description(tool),
+                        args_schema=tool.args_schema,
+                        seat=self,
+                        routed=routed,
+                        inner=tool,
+                        result_as_answer=tool.result_as_answer,
+                        cache_function=_never,
+                    )
+                )
+            owner.tools = tools
+        model = AgentGymLLM(model=MODEL, mind=self.mind, definitions=definitions)
+        for member in getattr(agent, "agents", None) or [agent]:
+            member.llm = model
+            member.function_calling_llm = None
+        aside = Mind(lambda r: self._task.complete(r, side=True), limited=False)
+        if getattr(agent, "manager_llm", None) is not None:
+            agent.manager_llm = AgentGymLLM(model=MODEL, mind=aside)
+        if getattr(agent, "manager_agent", None) is not None:
+            agent.manager_agent.llm = AgentGymLLM(model=MODEL, mind=aside)
+
+    def begin(self, messages: Sequence[Message]) -> str | None:
+        users = [m for m in messages if m.get("role") == "user"]
+        self._said = [str(m.get("content") or "") for m in users]
+        return self._kick_off()
+
+    def go_on(self, content: str) -> str | None:
+        self._said.append(content)
+        return self._kick_off()
+
+    def _kick_off(self) -> str:
+        # Each run of a crew begins anew: it is told all that the user said.
+        text = "\n".join(self._said)
+        if not isinstance(self._agent, Crew):
+            return str(self._agent.kickoff(text).raw)
+        names = _placeholders(self._agent)
+        return str(self._agent.kickoff(inputs=dict.fromkeys(names, text)).raw)
+
+
+def _owners(agent: Any) -> list[Any]:
+    """Whatever in a crew has tools: its agents and its tasks."""
+    if not isinstance(agent, Crew):
+        return [agent]
+    _placeholders(agent)
+    return [*agent.agents, *agent.tasks]
+
+
+def _placeholders(crew: Crew) -> list[str]:
+    # Once a crew has run, its tasks show what was put in.
+    texts = [task._original_description or task.description for task in crew.tasks]
+    found = [name for text in texts for name in _PLACEHOLDER.findall(text)]
+    if not found:
+        raise UsageError(
+            "No task of the crew has a place for what the user says. Write one, for "
+            "example Task(description='{request}', ...)."
+        )
+    return found
+
+
+_ROUTED: dict[int, tuple[BaseTool, RoutedTool]] = {}
+"""By the identity of the tool, which is kept with it so that no other gets it."""
+
+
+def _routed(tool: BaseTool) -> RoutedTool:
+    known = _ROUTED.get(id(tool))
+    if known is None:
+        about = _definition(tool)
+        made = Tool(about.name, about.description, about.parameters, tool.run)
+        known = _ROUTED[id(tool)] = (tool, RoutedTool(made))
+    return known[1]

@@ -1,0 +1,235 @@
+"""Agents of LangChain in training: their models and tools are led to the episode."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import uuid
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.messages import (
+    convert_to_messages,
+)
+from langchain_core.outputs import ChatResult
+from langchain_core.tools import BaseTool
+
+from agentgym.core.task import Message
+from agentgym.core.tools import Tool
+from agentgym.integrations.chat import jsonable
+from agentgym.integrations.langchain.model import Asked, definition_of, result_of
+from agentgym.integrations.seats import RoutedTool, Seat
+
+_SEAT: ContextVar[_LangChainSeat | None] = ContextVar("agentgym_seat", default=None)
+"""Whose agent is running; LangChain hands it on to the threads that it starts."""
+_ROUTED: dict[int, tuple[BaseTool, RoutedTool]] = {}
+"""By the identity of the tool, which is kept with it so that no other gets it."""
+
+
+class _LangChainSeat(Seat):
+    def __init__(self, agent: Any, definitions: list[dict[str, Any]]) -> None:
+        super().__init__()
+        self._agent = agent
+        self.definitions = definitions
+
+    def _invoke(self, given: dict[str, Any], config: dict[str, Any]) -> Any:
+        token = _SEAT.set(self)
+        try:
+            return self._agent.invoke(given, config)
+        finally:
+            _SEAT.reset(token)
+
+
+class GraphSeat(_LangChainSeat):
+    """A graph, such as `create_agent` makes."""
+
+    def begin(self, messages: Sequence[Message]) -> str:
+        """See `Seat`."""
+        self._config = {"configurable": {"thread_id": uuid.uuid4().hex}}
+        self._said: list[Any] = []
+        return self._tell(convert_to_messages(list(messages)))
+
+    def go_on(self, content: str) -> str:
+        """See `Seat`."""
+        return self._tell(convert_to_messages([{"role": "user", "content": content}]))
+
+    def _tell(self, new: list[Any]) -> str:
+        kept = getattr(self._agent, "checkpointer", None)
+        given = new if kept else [*self._said, *new]
+        state = self._invoke({"messages": given}, self._config)
+        self._said = list(state["messages"])
+        return str(self._said[-1].text)
+
+
+class ExecutorSeat(_LangChainSeat):
+    """An `AgentExecutor`."""
+
+    def begin(self, messages: Sequence[Message]) -> str:
+        """See `Seat`."""
+        if self._agent.memory is not None:
+            self._agent.memory.clear()
+        *before, last = messages
+        self._said: list[Message] = list(before)
+        return self.go_on(str(last.get("content") or ""))
+
+    def go_on(self, content: str) -> str:
+        """See `Seat`."""
+        variables = _variables(self._agent)
+        given: dict[str, Any] = {"input": content}
+        if self._agent.memory is None and self._said:
+            if variables.get("chat_history") is str:
+                given["chat_history"] = "\n".join(
+                    f"{'Human' if m['role'] == 'user' else 'AI'}: {m['content']}"
+                    for m in self._said
+                )
+            elif "chat_history" in variables:
+                given["chat_history"] = convert_to_messages(self._said)
+            else:
+                # No room for a history: all that the user said is the question.
+                told = [str(m["content"]) for m in self._said if m["role"] == "user"]
+                given["input"] = "\n".join([*told, content])
+        elif variables.get("chat_history") is str and self._agent.memory is None:
+            given["chat_history"] = ""
+        answer = str(self._invoke(given, {})["output"])
+        self._said += [
+            {"role": "user", "content": content},
+            {"role": "assistant", "content": answer},
+        ]
+        return answer
+
+
+def _variables(executor: Any) -> dict[str, type]:
+    """What an executor's prompt has room for, and whether it is text or messages."""
+    found: dict[str, type] = {}
+    for step in getattr(getattr(executor.agent, "runnable", None), "steps", ()):
+        names = getattr(step, "input_variables", None)
+        if names is not None:
+            lists = getattr(step, "input_types", {})
+            optional = getattr(step, "optional_variables", [])
+            found |= {name: list if name in lists else str for name in names}
+            found |= dict.fromkeys(optional, list)
+    return found
+
+
+def tools_of(agent: Any) -> list[BaseTool]:
+    """The tools of a graph or an executor."""
+    if hasattr(agent, "input_keys") and hasattr(agent, "tools"):
+        return list(agent.tools)
+    found: list[BaseTool] = []
+    for node in getattr(agent, "nodes", {}).values():
+        by_name = getattr(getattr(node, "bound", None), "tools_by_name", None)
+        found += (by_name or {}).values()
+    return found
+
+
+def routed_tool(tool: BaseTool) -> RoutedTool:
+    """A tool of LangChain, as an episode runs it; the same for the same tool."""
+    known = _ROUTED.get(id(tool))
+    if known is None:
+        run, arun = tool._run, tool._arun
+        only_async = getattr(tool, "func", run) is None
+
+        def ours(**arguments: Any) -> Any:
+            parsed = tool._parse_input(arguments, None)
+            given = parsed if isinstance(parsed, dict) else arguments
+            if only_async:
+                return asyncio.run(arun(**given, config={}))
+            return tool.func(**given) if hasattr(tool, "func") else run(**given)
+
+        definition = Tool.from_openai(definition_of(tool))
+        made = RoutedTool(
+            Tool(definition.name, definition.description, definition.parameters, ours)
+        )
+        known = _ROUTED[id(tool)] = (tool, made)
+    return known[1]
+
+
+def route_tool(tool: BaseTool) -> None:
+    """Leads the calls of a tool through the episode, while a seat is playing."""
+    if "_run" in vars(tool):
+        return
+    routed = routed_tool(tool)
+    names = list(routed.tool.properties)
+    run, arun = tool._run, tool._arun
+
+    def arguments_of(given: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+        arguments = dict(zip(names, given, strict=False))
+        arguments |= {name: named[name] for name in names if name in named}
+        return {name: jsonable(value) for name, value in arguments.items()}
+
+    def call(seat: Seat, given: Any, named: Any, native: Callable[[], Any]) -> Any:
+        value = routed.call(seat._task, arguments_of(given, named), native)
+        if tool.response_format == "content_and_artifact" and isinstance(value, str):
+            return value, None
+        return value
+
+    @functools.wraps(run)
+    def routed_run(*given: Any, **named: Any) -> Any:
+        seat = _SEAT.get()
+        if seat is None:
+            return run(*given, **named)
+        if getattr(tool, "func", run) is None:
+            native = functools.partial(_run_async, arun, given, named)
+        else:
+            native = functools.partial(run, *given, **named)
+        return call(seat, given, named, native)
+
+    @functools.wraps(arun)
+    async def routed_arun(*given: Any, **named: Any) -> Any:
+        seat = _SEAT.get()
+        if seat is None:
+            return await arun(*given, **named)
+        native = functools.partial(_run_async, arun, given, named)
+        return await asyncio.to_thread(call, seat, given, named, native)
+
+    # Past pydantic, which would take them for fields.
+    object.__setattr__(tool, "_run", routed_run)
+    object.__setattr__(tool, "_arun", routed_arun)
+
+
+def _run_async(arun: Callable[..., Any], given: Any, named: Any) -> Any:
+    return asyncio.run(arun(*given, **named))
+
+
+@functools.cache
+def route_models() -> None:
+    """Leads what chat models are asked to the policy, while a seat is playing.
+
+    All of them, wherever in an agent they are hidden. A tool's own calls to a model are
+    not led here: tools run outside of the agent's context.
+    """
+    generate = BaseChatModel._generate_with_cache
+    agenerate = BaseChatModel._agenerate_with_cache
+    should_stream = BaseChatModel._should_stream
+
+    def answer(
+        seat: _LangChainSeat, messages: Any, stop: Any, options: Any
+    ) -> ChatResult:
+        asked = Asked(messages, stop, options, seat.definitions)
+        _, decided = asked.decide(seat.mind)
+        return result_of(asked.message(decided))
+
+    def routed(
+        self: Any, messages: Any, stop: Any = None, run_manager: Any = None, **kw: Any
+    ) -> Any:
+        seat = _SEAT.get()
+        if seat is None:
+            return generate(self, messages, stop, run_manager, **kw)
+        return answer(seat, messages, stop, kw)
+
+    async def arouted(
+        self: Any, messages: Any, stop: Any = None, run_manager: Any = None, **kw: Any
+    ) -> Any:
+        seat = _SEAT.get()
+        if seat is None:
+            return await agenerate(self, messages, stop, run_manager, **kw)
+        return await asyncio.to_thread(answer, seat, messages, stop, kw)
+
+    def whole(self: Any, **kw: Any) -> bool:
+        return _SEAT.get() is None and should_stream(self, **kw)
+
+    BaseChatModel._generate_with_cache = routed
+    BaseChatModel._agenerate_with_cache = arouted
+    BaseChatModel._should_stream = whole

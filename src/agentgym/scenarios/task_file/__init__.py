@@ -1,0 +1,1 @@
+"""A scenario whose tasks are the lines of a user's own file."""

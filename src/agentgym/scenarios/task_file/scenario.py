@@ -1,0 +1,320 @@
+"""The scenario of a user's own tasks: `agentgym train --tasks tasks.jsonl`."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import random
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentgym.core.errors import ConfigError, ScenarioError, did_you_mean
+from agentgym.core.task import Split, Task
+from agentgym.core.tools import FailureKind, Tool, ToolCall, ToolResult, ToolRunner
+from agentgym.scenarios.base import Scenario
+from agentgym.scenarios.environment import RIGHT, Environment, Verdict
+from agentgym.scenarios.task_file.expected import Progress
+from agentgym.scenarios.task_file.file import TaskIndex, open_tasks
+from agentgym.scenarios.task_file.line import Given, TaskLine, bound_tools
+
+_KEPT = 4096
+"""Tasks that are kept, so that their tools stay the same objects."""
+_KEPT_BYTES = 8 << 20
+"""Bytes of their lines."""
+_SHOWN_TOOLS = 256
+
+
+class TaskFile(Scenario):
+    """Tasks from a file, each with tools of its own or with those of an agent.
+
+    Options:
+        tasks: The file.
+        allow_code: Whether functions that it names may run.
+        reward: `module:function` that judges tasks which do not say themselves what is
+            right; it gets what a `check` gets.
+        dry_run: Names of tools that must not run, with commas between; or "all".
+        sandbox: `module:function` that gives a context manager, entered around every
+            episode.
+    """
+
+    name = "task_file"
+    description = "Your own tasks, from a file of JSON lines (train --tasks FILE)"
+    difficulty = "medium"
+    estimated_time = "minutes"
+    options = {
+        "tasks": "",
+        "allow_code": False,
+        "reward": "",
+        "dry_run": "",
+        "sandbox": "",
+    }
+    takes_agent_tools = True
+
+    def __init__(self, *, agent_tools: Sequence[Tool] = (), **options: Any) -> None:
+        super().__init__(**options)
+        self.agent_tools = tuple(agent_tools)
+        self._dry = {n.strip() for n in self.settings["dry_run"].split(",")} - {""}
+        self._check_dry_run()
+        self._index: TaskIndex | None = None
+        self._kept: OrderedDict[tuple[Split, int], Task] = OrderedDict()
+        self._bytes = 0
+        if self.settings["tasks"]:
+            reward = self.settings["reward"]
+            given = Given(self.agent_tools, judged=bool(reward))
+            self._index, report = open_tasks(self.settings["tasks"], given)
+            if reward and not report.unjudged:
+                raise ConfigError(
+                    "Nothing reads reward: every task says itself what is right, with "
+                    "expected or check. Leave it out, or leave those out."
+                )
+            if report.code is not None and not self.settings["allow_code"]:
+                raise ConfigError(
+                    f"{Path(self.settings['tasks']).name}, line {report.code[1]} names "
+                    f"Python to run: {report.code[0]}. If you trust the file, add "
+                    "--set allow_code=true."
+                )
+
+    def tasks(self, split: Split, seed: int, count: int) -> list[Task]:
+        """Draws tasks of the file.
+
+        They recur in training. Elsewhere each is given at most once, since measuring
+        it again would say nothing new.
+        """
+        index = self._tasks()
+        total = index.count(split)
+        rng = random.Random(f"{split} {seed}")
+        rounds = -(-count // total) if split == "train" else 1
+        drawn = [
+            position
+            for _ in range(rounds)
+            for position in rng.sample(range(total), min(total, count))
+        ]
+        return [self._task(index, split, position) for position in drawn[:count]]
+
+    def create_environment(
+        self,
+        tasks: Sequence[Task] = (),
+        *,
+        max_steps: int = 10,
+        runner: ToolRunner | None = None,
+        render_mode: str | None = None,
+    ) -> TaskFileEnvironment:
+        """An environment that offers the tools of the task at hand."""
+        return TaskFileEnvironment(
+            tasks or self.tasks("train", 0, 64),
+            max_steps=max_steps,
+            patience=1,
+            runner=runner,
+            render_mode=render_mode,
+            reward=self.settings["reward"],
+            sandbox=self.settings["sandbox"],
+        )
+
+    def success_criteria(self) -> dict[str, float]:
+        """What to strive for; a file of one's own may need another target."""
+        return {"task_success": 0.9, "tool_reliability": 0.95}
+
+    def training_defaults(self) -> dict[str, Any]:
+        """Many tasks in an update: what holds for all tools is to be learned."""
+        return {"episodes": 12_000, "eval_every": 3_000, "batch_size": 48}
+
+    def runs_live(self) -> list[str]:
+        """Names of the agent's tools that really run in training."""
+        return [tool.name for tool in self.agent_tools if not self._is_dry(tool.name)]
+
+    def _is_dry(self, name: str) -> bool:
+        return name in self._dry or "all" in self._dry
+
+    def _check_dry_run(self) -> None:
+        known = [tool.name for tool in self.agent_tools]
+        for name in sorted(self._dry - {*known, "all"}) if known else ():
+            raise ConfigError(
+                f"dry_run: the agent has no tool '{name}'.{did_you_mean(name, known)}"
+            )
+
+    def _tasks(self) -> TaskIndex:
+        if self._index is None:
+            raise ConfigError(
+                "task_file needs a file of tasks: --tasks FILE, or tasks=... in Python."
+            )
+        return self._index
+
+    def _task(self, index: TaskIndex, split: Split, position: int) -> Task:
+        key = (split, position)
+        task = self._kept.get(key)
+        if task is None:
+            line = index.read(split, [position])[0]
+            task = self._kept[key] = _make_task(line, split, self._is_dry)
+            self._bytes += task.goal.size
+            while len(self._kept) > 1 and (
+                len(self._kept) > _KEPT or self._bytes > _KEPT_BYTES
+            ):
+                self._bytes -= self._kept.popitem(last=False)[1].goal.size
+        self._kept.move_to_end(key)
+        return task
+
+
+class TaskFileEnvironment(Environment):
+    """One task at a time, with its own tools."""
+
+    world: dict[str, Any]
+
+    def __init__(
+        self, tasks: Sequence[Task], *, reward: str, sandbox: str, **options: Any
+    ) -> None:
+        """Makes an environment.
+
+        Args:
+            tasks: What `reset` chooses from.
+            reward: See `TaskFile`.
+            sandbox: See `TaskFile`.
+            **options: See `Environment`.
+        """
+        self._reward = reward
+        self._sandbox = load_function(sandbox) if sandbox else contextlib.nullcontext
+        self._entered = contextlib.ExitStack()
+        super().__init__(tasks, **options)
+
+    def tools(self) -> Sequence[Tool]:
+        """Tools of all tasks that it was given, up to a bound."""
+        found: dict[str, Tool] = {}
+        for task in self.tasks:
+            for tool in task.world:
+                if len(found) < _SHOWN_TOOLS:
+                    found.setdefault(tool.name, tool)
+        return list(found.values())
+
+    def reset_task(self, task: Task, seed: int = 0) -> None:
+        """Offers the task's tools."""
+        self.offer(task.world)
+        super().reset_task(task, seed)
+        self._line: TaskLine = task.goal
+        self._progress = Progress(self._line.courses or (), self._tools)
+        self._calls: list[dict[str, Any]] = []
+        self._checked: float | None = None
+        self._wrong = False
+
+    def make_world(self, task: Task) -> dict[str, Any]:
+        """Empty; live tools that take `world` first may keep things there."""
+        self._entered.enter_context(self._sandbox())
+        return {}
+
+    def close_world(self, world: dict[str, Any]) -> None:
+        """Leaves the sandbox."""
+        self._entered.close()
+
+    def judge_call(self, call: ToolCall, result: ToolResult) -> Verdict:
+        """A call is right if it is due; where a function checks, if it ran."""
+        verdict = self._judge(call, result)
+        self._wrong |= not verdict.correct
+        return verdict
+
+    def _judge(self, call: ToolCall, result: ToolResult) -> Verdict:
+        repeated = any(
+            (c["name"], c["arguments"]) == (call.name, call.arguments)
+            for c in self._calls
+        )
+        self._calls.append(
+            {
+                "name": call.name,
+                "arguments": call.arguments,
+                "result": result.content,
+                "ok": result.ok,
+            }
+        )
+        if result.failure in (FailureKind.UNKNOWN_TOOL, FailureKind.BAD_ARGUMENTS):
+            return Verdict(False, result.failure)
+        if self._line.courses is None or self._progress.take(call, counts=result.ok):
+            return RIGHT
+        if call.name in self._progress.due:
+            return Verdict(False, FailureKind.BAD_ARGUMENTS)
+        done = self._calls[:-1] and self._progress.finished
+        kind = FailureKind.NEEDLESS_CALL if repeated or done else FailureKind.WRONG_TOOL
+        return Verdict(False, kind)
+
+    def judge_message(self, content: str) -> Verdict:
+        """To speak is right when nothing more is due."""
+        return RIGHT if self._score() == 1.0 else Verdict(False, FailureKind.NO_CALL)
+
+    def outcome(self) -> tuple[bool, float]:
+        """Solved if it was closed with all that is due done, and nothing else."""
+        closed = self.messages[-1]["role"] == "assistant" and not self._wrong
+        score = self._score()
+        if closed and score == 1.0:
+            return True, 1.0
+        return False, 0.5 * min(1.0, score)
+
+    def _score(self) -> float:
+        line = self._line
+        if line.courses is not None:
+            return 1.0 if self._progress.finished else min(0.99, self._progress.share)
+        if self._checked is None:
+            self._checked = self._check(line)
+        return self._checked
+
+    def _check(self, line: TaskLine) -> float:
+        state = {
+            "id": line.id,
+            "messages": list(self.messages),
+            "calls": list(self._calls),
+            "world": self.world,
+        }
+        judge = line.check or self._reward
+        score = load_function(judge)(state)
+        if isinstance(score, bool | int | float) and 0 <= score <= 1:
+            return float(score)
+        raise ScenarioError(
+            f"{judge} gives {score!r} for task '{line.id}'. Let it return true or "
+            "false, or a number from 0 to 1."
+        )
+
+
+def load_function(reference: str) -> Callable[..., Any]:
+    """The function that a `module:function` names; its module may lie here.
+
+    Raises:
+        ScenarioError: There is none.
+    """
+    module, _, path = reference.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+        importlib.invalidate_caches()
+    try:
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (Exception, SystemExit) as error:
+        text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise ScenarioError(
+            f"'{reference}' cannot be loaded: {text}. Run in the folder of its module."
+        ) from error
+    if not callable(found):
+        raise ScenarioError(f"'{reference}' is no function.")
+    function: Callable[..., Any] = found
+    return function
+
+
+def _make_task(line: TaskLine, split: Split, dry: Callable[[str], bool]) -> Task:
+    return Task(
+        line.id,
+        line.messages,
+        world=tuple(bound_tools(line, load_function, dry)),
+        goal=line,
+        best_steps=line.best_steps,
+        difficulty=line.difficulty,
+        split=split,
+        tags=(_kind(line),),
+    )
+
+
+def _kind(line: TaskLine) -> str:
+    if line.courses is None:
+        return "check"
+    if not any(line.courses):
+        return "abstain"
+    steps = [step for course in line.courses for step in course]
+    return "parallel" if any(len(step) > 1 for step in steps) else "call"

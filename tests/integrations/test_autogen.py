@@ -1,0 +1,151 @@
+"""AutoGen itself: agents and teams in a real world, and in training."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+pytest.importorskip("autogen_agentchat")
+
+from autogen_agentchat.agents import AssistantAgent, UserProxyAgent
+from autogen_agentchat.conditions import MaxMessageTermination, TextMessageTermination
+from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat
+
+import agentgym
+from agentgym import TrainedAgent
+from agentgym.core.errors import UsageError
+from agentgym.core.tools import ToolCall, ToolRunner
+from agentgym.integrations.autogen import AgentGymClient
+from agentgym.integrations.base import adapter
+from agentgym.integrations.chat import Mind
+
+
+def test_an_assistant(trained: TrainedAgent, shop: Any) -> None:
+    agent = trained.to_autogen(tools=shop.tools)
+    result = asyncio.run(agent.run(task=shop.prompt))
+    shop.check()
+    assert result.messages[-1].to_text()
+
+
+def test_a_streaming_assistant(trained: TrainedAgent, shop: Any) -> None:
+    agent = trained.to_autogen(tools=shop.tools, model_client_stream=True)
+    result = asyncio.run(agent.run(task=shop.prompt))
+    shop.check()
+    assert result.messages[-1].to_text()
+
+
+def test_a_round_robin_with_a_user(trained: TrainedAgent, shop: Any) -> None:
+    clerk = trained.to_autogen(tools=shop.tools, name="clerk")
+    customer = UserProxyAgent("customer", input_func=lambda prompt: "Thank you.")
+    team = RoundRobinGroupChat(
+        [clerk, customer], termination_condition=MaxMessageTermination(3)
+    )
+    result = asyncio.run(team.run(task=shop.prompt))
+    shop.check()
+    assert [m.source for m in result.messages][-1] == "customer"
+
+
+def test_a_selector_on_our_client(trained: TrainedAgent, shop: Any) -> None:
+    clerks = [
+        trained.to_autogen(tools=shop.tools, name=name, description=f"The {name}.")
+        for name in ("clerk", "deputy")
+    ]
+    ended = TextMessageTermination("clerk") | TextMessageTermination("deputy")
+    team = SelectorGroupChat(
+        clerks,
+        model_client=AgentGymClient(Mind.of(trained)),
+        termination_condition=ended,
+    )
+    result = asyncio.run(team.run(task=shop.prompt))
+    shop.check()
+    assert result.messages[-1].source in ("clerk", "deputy")
+
+
+# In --------------------------------------------------------------------------------
+
+Topic = Literal["tides", "traffic", "pollen"]
+
+
+def get_report(topic: Topic) -> str:
+    """Get the report on a topic."""
+    return f"All is well with the {topic}."
+
+
+def call_taxi(number: int) -> str:
+    """Call taxis, so many of them."""
+    return f"{number} taxis are on their way."
+
+
+def build(tools: Any = (get_report, call_taxi), name: str = "helper") -> AssistantAgent:
+    # Its own model, which is never asked in training.
+    client = AgentGymClient(Mind(lambda request: pytest.fail("asked")))
+    return AssistantAgent(name, client, tools=list(tools))
+
+
+def _tasks(folder: Path) -> Path:
+    lines = []
+    for i in range(18):
+        topic = ("tides", "traffic", "pollen")[i % 3]
+        said, call = f"How are the {topic} today ({i})?", ("get_report", "topic", topic)
+        if i % 2:
+            said, call = f"Please send {i} taxis.", ("call_taxi", "number", i)  # type: ignore[assignment]
+        name, parameter, value = call
+        lines.append(
+            {
+                "id": f"t{i}",
+                "messages": [{"role": "user", "content": said}],
+                "expected": [{"name": name, "arguments": {parameter: value}}],
+            }
+        )
+    path = folder / "tasks.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["agent", "team", "factory"])
+def test_agents_and_teams_are_trained(tmp_path: Path, kind: str) -> None:
+    def team() -> RoundRobinGroupChat:
+        return RoundRobinGroupChat(
+            [build()], termination_condition=MaxMessageTermination(2)
+        )
+
+    agent = {"agent": build(), "team": team(), "factory": build}[kind]
+    result = agentgym.train(
+        agent,
+        tasks=_tasks(tmp_path),
+        home=tmp_path / "home",
+        episodes=240,
+        batch_size=8,
+        eval_tasks=4,
+        heldout_tasks=4,
+    )
+    assert result.metrics.tool_calls > 0
+    assert not {"agent_crash", "agent_timeout"} & set(result.metrics.failures)
+    back = result.to_autogen(tools=[get_report, call_taxi])
+    assert isinstance(back, AssistantAgent)
+
+
+def test_what_is_wrong_with_an_agent_is_said() -> None:
+    native = adapter("autogen")
+    with pytest.raises(UsageError, match="has no tools"):
+        native.extract_tools(build(tools=()))
+    team = RoundRobinGroupChat([build(name="one"), build(name="two")])
+    names = [tool.name for tool in native.extract_tools(team)]
+    assert sorted(names) == ["call_taxi", "get_report"]
+
+
+def test_a_tool_that_raises_costs_its_call_only() -> None:
+    def explode(count: int) -> str:
+        """Explodes."""
+        raise ValueError("boom")
+
+    (tool,) = adapter("autogen").extract_tools(build(tools=[explode]))
+
+    result = ToolRunner().run(
+        {tool.name: tool}, ToolCall("explode", {"count": 1}), None
+    )
+    assert result.failure == "tool_error" and "boom" in result.content

@@ -1,0 +1,140 @@
+"""CrewAI itself: agents and crews in a real world, and in training."""
+
+# No annotations from the future: CrewAI could not make schemas of them.
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+pytest.importorskip("crewai")
+
+from crewai import Agent, Crew, Process, Task
+from crewai.flow.flow import Flow, listen, start
+from crewai.tools import tool
+
+import agentgym
+from agentgym import TrainedAgent
+from agentgym.core.errors import UsageError
+from agentgym.integrations.base import adapter
+from agentgym.integrations.chat import MODEL, Mind
+from agentgym.integrations.crewai import AgentGymLLM
+
+
+def test_an_agent(trained: TrainedAgent, shop: Any) -> None:
+    agent = trained.to_crewai(tools=shop.tools)
+    assert agent.role == "Customer support"
+    assert agent.kickoff(shop.prompt).raw
+    shop.check()
+
+
+@pytest.mark.parametrize("process", ["sequential", "hierarchical"])
+def test_a_crew(trained: TrainedAgent, shop: Any, process: str) -> None:
+    agent = trained.to_crewai(tools=shop.tools)
+    if process == "hierarchical":
+        extra: dict[str, Any] = {"manager_llm": agent.llm}
+        task = Task(description=shop.prompt, expected_output="an answer")
+    else:
+        extra = {}
+        task = Task(description=shop.prompt, expected_output="an answer", agent=agent)
+    crew = Crew(agents=[agent], tasks=[task], process=Process(process), **extra)
+    assert crew.kickoff().raw
+    shop.check()
+
+
+def test_a_flow(trained: TrainedAgent, shop: Any) -> None:
+    class Service(Flow):  # type: ignore[type-arg]
+        @start()
+        def hear(self) -> str:
+            return str(shop.prompt)
+
+        @listen(hear)
+        def serve(self, said: str) -> str:
+            return str(trained.to_crewai(tools=shop.tools).kickoff(said).raw)
+
+    assert Service().kickoff()
+    shop.check()
+
+
+# In --------------------------------------------------------------------------------
+
+Topic = Literal["tides", "traffic", "pollen"]
+
+
+@tool("get_report")
+def get_report(topic: Topic) -> str:
+    """Get the report on a topic."""
+    return f"All is well with the {topic}."
+
+
+@tool("call_taxi")
+def call_taxi(number: int) -> str:
+    """Call taxis, so many of them."""
+    return f"{number} taxis are on their way."
+
+
+def build(tools: Any = (get_report, call_taxi)) -> Agent:
+    # Its own model, which is never asked in training.
+    llm = AgentGymLLM(model=MODEL, mind=Mind(lambda request: pytest.fail("asked")))
+    return Agent(
+        role="Helper", goal="Help", backstory="You help.", llm=llm, tools=list(tools)
+    )
+
+
+def build_crew(description: str = "{request}") -> Crew:
+    agent = build()
+    task = Task(description=description, expected_output="an answer", agent=agent)
+    return Crew(agents=[agent], tasks=[task])
+
+
+def _tasks(folder: Path) -> Path:
+    lines = []
+    for i in range(18):
+        topic = ("tides", "traffic", "pollen")[i % 3]
+        said, name, arguments = f"How are the {topic}?", "get_report", {"topic": topic}
+        if i % 2:
+            said, name = f"Please send {i} taxis.", "call_taxi"
+            arguments = {"number": i}  # type: ignore[dict-item]
+        lines.append(
+            {
+                "id": f"t{i}",
+                "messages": [{"role": "user", "content": said}],
+                "expected": [{"name": name, "arguments": arguments}],
+            }
+        )
+    path = folder / "tasks.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["agent", "crew", "factory"])
+def test_agents_and_crews_are_trained(tmp_path: Path, kind: str) -> None:
+    agent = {"agent": build(), "crew": build_crew(), "factory": build_crew}[kind]
+    result = agentgym.train(
+        agent,
+        tasks=_tasks(tmp_path),
+        home=tmp_path / "home",
+        episodes=48,
+        batch_size=4,
+        eval_tasks=3,
+        heldout_tasks=3,
+    )
+    assert result.metrics.tool_calls > 0
+    assert not {"agent_crash", "agent_timeout"} & set(result.metrics.failures)
+    assert isinstance(result.to_crewai(tools=[get_report, call_taxi]), Agent)
+
+
+def test_what_is_wrong_with_an_agent_is_said() -> None:
+    native = adapter("crewai")
+    with pytest.raises(UsageError, match="has no tools"):
+        native.extract_tools(build(tools=()))
+    with pytest.raises(UsageError, match="no place for|has a place for"):
+        native.extract_tools(build_crew("Always the same."))
+
+
+def test_schemas_are_those_of_the_author() -> None:
+    tools = {t.name: t for t in adapter("crewai").extract_tools(build())}
+    assert tools["get_report"].properties["topic"]["enum"] == [
+        *("tides", "traffic", "pollen")
+    ]
+    assert tools["call_taxi"].description == "Call taxis, so many of them."

@@ -1,0 +1,261 @@
+"""LangChain itself: every style in a real world, agents of others in training."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("langchain")
+pytest.importorskip("langchain_classic")
+
+from langchain.agents import create_agent
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.tools import tool
+
+import agentgym
+from agentgym import TrainedAgent
+from agentgym.core.errors import UsageError
+from agentgym.core.tools import ToolRunner
+from agentgym.integrations.base import adapter
+from agentgym.integrations.langchain import AgentGymMiddleware
+
+HERE = Path(__file__).parent
+
+
+class ScriptedModel(BaseChatModel):
+    """A chat model that says one thing, and counts how often it was asked."""
+
+    says: str = "The language model speaks."
+    asked: list[Any] = []
+
+    @property
+    def _llm_type(self) -> str:
+        return "scripted"
+
+    def bind_tools(self, tools: Any, **options: Any) -> Any:
+        return self.bind(tools=tools)
+
+    def _generate(self, messages: Any, stop: Any = None, **options: Any) -> ChatResult:
+        self.asked.append((messages, options.get("tools")))
+        usage = {"input_tokens": 100, "output_tokens": 5, "total_tokens": 105}
+        message = AIMessage(self.says, usage_metadata=usage)
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+# Out -------------------------------------------------------------------------------
+
+
+def test_a_graph(trained: TrainedAgent, shop: Any) -> None:
+    agent = trained.to_langchain(tools=shop.tools)
+    state = agent.invoke({"messages": [HumanMessage(shop.prompt)]})
+    shop.check()
+    last = state["messages"][-1]
+    assert last.text and last.usage_metadata["total_tokens"] > 0
+
+
+@pytest.mark.parametrize(
+    "agent_type",
+    ["tool_calling", "zero_shot_react", "conversational_react", "structured_chat"],
+)
+def test_executors(trained: TrainedAgent, shop: Any, agent_type: str) -> None:
+    agent = trained.to_langchain(
+        tools=shop.tools, style="executor", agent_type=agent_type
+    )
+    history: Any = "" if agent_type == "conversational_react" else []
+    answer = agent.invoke({"input": shop.prompt, "chat_history": history})
+    shop.check()
+    assert answer["output"]
+
+
+def test_awaited_and_streamed(trained: TrainedAgent, shop: Any) -> None:
+    agent = trained.to_langchain(tools=shop.tools)
+
+    async def stream() -> list[Any]:
+        given = {"messages": [HumanMessage(shop.prompt)]}
+        parts = agent.astream(given, stream_mode="messages")
+        return [part async for part, _ in parts]
+
+    parts = asyncio.run(stream())
+    shop.check()
+    assert sum(bool(part.content) for part in parts) > 3
+    assert any(getattr(part, "tool_call_chunks", None) for part in parts)
+
+
+def test_the_chat_model_for_itself(trained: TrainedAgent) -> None:
+    from agentgym.integrations.chat import Mind
+    from agentgym.integrations.langchain import AgentGymChat
+
+    tools = [t.to_openai() for t in trained.tools]
+    model = AgentGymChat(mind=Mind.of(trained)).bind_tools(tools)
+    question = "Where is my parcel? My order is 12345."
+    single = model.invoke(question)
+    both = model.batch([question, question])
+    assert single.tool_calls[0]["args"] == both[1].tool_calls[0]["args"]
+    assert 0 <= single.response_metadata["confidence"] <= 1
+    forced = AgentGymChat(mind=Mind.of(trained)).bind_tools(
+        tools, tool_choice="track_shipment"
+    )
+    assert forced.invoke(question).tool_calls[0]["name"] == "track_shipment"
+
+
+def test_a_language_model_writes_the_words(trained: TrainedAgent, shop: Any) -> None:
+    llm = ScriptedModel(asked=[])
+    agent = trained.to_langchain(tools=shop.tools, llm=llm)
+    state = agent.invoke({"messages": [HumanMessage(shop.prompt)]})
+    shop.check()
+    assert state["messages"][-1].text == llm.says
+    # Once, for the words; it was offered no tools and saw no calls to stumble over.
+    ((messages, tools),) = llm.asked
+    assert not tools and not any(getattr(m, "tool_calls", None) for m in messages)
+
+
+def test_a_language_model_takes_over_in_doubt(trained: TrainedAgent, shop: Any) -> None:
+    llm = ScriptedModel(asked=[])
+    agent = trained.to_langchain(tools=shop.tools, llm=llm, defer_below=1.0)
+    state = agent.invoke({"messages": [HumanMessage(shop.prompt)]})
+    assert state["messages"][-1].text == llm.says
+    assert len(llm.asked) == 1 and llm.asked[0][1]
+
+
+def test_a_middleware_counts_what_it_saves(trained: TrainedAgent, shop: Any) -> None:
+    llm = ScriptedModel(asked=[])
+    middleware = AgentGymMiddleware(trained)
+    native = adapter("langchain")
+    tools = native.wrap_agent(trained, tools=shop.tools).nodes["tools"].bound
+    agent = create_agent(
+        llm, list(tools.tools_by_name.values()), middleware=[middleware]
+    )
+    state = agent.invoke({"messages": [HumanMessage(shop.prompt)]})
+    shop.check()
+    assert state["messages"][-1].text == llm.says
+    savings = middleware.savings
+    assert (savings.llm_calls, savings.worded, savings.deferred) == (1, 1, 0)
+    assert savings.decided >= 1 and savings.tokens_saved > 0
+    assert savings.llm_tokens == 105
+
+
+def test_options_that_nothing_reads(trained: TrainedAgent, shop: Any) -> None:
+    with pytest.raises(UsageError, match="Nothing reads agent_type"):
+        trained.to_langchain(tools=shop.tools, agent_type="structured_chat")
+    with pytest.raises(UsageError, match="no agent_type 'zen'"):
+        trained.to_langchain(tools=shop.tools, style="executor", agent_type="zen")
+
+
+# In --------------------------------------------------------------------------------
+
+
+def test_an_agent_of_its_documentation_is_trained(tmp_path: Path) -> None:
+    from warehouse_tasks import write_tasks
+
+    write_tasks(tmp_path / "tasks.jsonl")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "agentgym", "train", "--json"),
+            *("--agent", "warehouse_agent:build_agent", "--tasks", "tasks.jsonl"),
+            *("--episodes", "2000", "--eval-every", "1000"),
+        ],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+            "OPENAI_API_KEY": "never-used",
+            "AGENTGYM_HOME": str(tmp_path / "home"),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "run live in training: op_11" in done.stderr
+    result = json.loads(done.stdout)
+    before = result["baseline"]["tool_reliability_interval"]
+    after = result["metrics"]["tool_reliability_interval"]
+    assert after[0] > before[1], (before, after)
+
+
+@pytest.fixture
+def travel(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("OPENAI_API_KEY", "never-used")
+    monkeypatch.syspath_prepend(str(HERE))
+    import travel_agent
+
+    return travel_agent
+
+
+@pytest.mark.parametrize("given", ["agent", "factory", "name"])
+def test_agents_come_in_and_go_out(
+    travel: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    from travel_tasks import write_tasks
+
+    write_tasks(tmp_path / "tasks.jsonl")
+    agent = {
+        "agent": travel.build_agent(),
+        "factory": travel.build_agent,
+        "name": "travel_agent:build_agent",
+    }[given]
+    result = agentgym.train(
+        agent,
+        tasks=tmp_path / "tasks.jsonl",
+        dry_run=["send_message"],
+        home=tmp_path / "home",
+        episodes=48,
+        eval_tasks=4,
+        heldout_tasks=4,
+    )
+    assert result.metrics.tasks == 4
+    names = {tool.name for tool in result.agent.tools}
+    assert names == {
+        *("get_weather", "get_time", "convert_currency", "find_booking"),
+        "send_message",
+    }
+    back = result.to_langchain(tools=[travel.get_weather, travel.get_time])
+    assert type(back) is type(travel.build_agent())
+    # Measured again without the agent: its tools then only pretend.
+    assert result.agent.evaluate(tasks=2).tasks == 2
+
+
+def test_what_is_wrong_with_an_agent_is_said(tmp_path: Path, travel: Any) -> None:
+    native = adapter("langchain")
+    with pytest.raises(UsageError, match="has no tools"):
+        native.extract_tools(create_agent(ScriptedModel(), []))
+    environment = _environment(native, travel.build_agent(), tmp_path)
+    assert {t.name for t in environment.tool_list} >= {"get_weather", "find_booking"}
+    environment.close()
+
+
+def _environment(native: Any, agent: Any, folder: Path) -> Any:
+    from travel_tasks import write_tasks
+
+    write_tasks(folder / "tasks.jsonl")
+    return native.create_environment(agent, folder / "tasks.jsonl")
+
+
+def test_a_tool_that_raises_costs_its_call_only(travel: Any) -> None:
+    tools = {
+        t.name: t for t in adapter("langchain").extract_tools(travel.build_agent())
+    }
+
+    call = agentgym.core.tools.ToolCall("find_booking", {"number": "XX-1000"})
+    result = ToolRunner().run(tools, call, None)
+    assert result.failure == "tool_error" and "no such booking" in result.content
+
+
+def test_an_async_tool_is_run(trained: TrainedAgent) -> None:
+    @tool
+    async def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    agent = create_agent(ScriptedModel(), [add])
+    (found,) = adapter("langchain").extract_tools(agent)
+    assert found.function is not None and found.function(a=1, b=2) == 3
