@@ -15,6 +15,7 @@ CPU time. Leaves out: GPUs, vLLM, and anything that TRL does better at scale.
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,9 @@ def ours(scenario: Any, updates: int, batch: int) -> tuple[Any, float]:
     return policy, (time.process_time() - started) / (updates * batch)
 
 
-def trl(scenario: Any, policy: Any, seconds: float) -> tuple[Any, float, int]:
+def trl(
+    scenario: Any, policy: Any, seconds: float, folder: str
+) -> tuple[Any, float, int]:
     """Lets GRPOTrainer train for as many CPU seconds; the same figures, and groups."""
     from datasets import Dataset
     from peft import LoraConfig
@@ -98,7 +101,7 @@ def trl(scenario: Any, policy: Any, seconds: float) -> tuple[Any, float, int]:
         model=model,
         reward_funcs=reward,
         args=GRPOConfig(
-            output_dir="/tmp/agentgym-trl",
+            output_dir=folder,
             per_device_train_batch_size=2 * GROUP,
             num_generations=GROUP,
             max_completion_length=40,
@@ -145,7 +148,9 @@ def main() -> None:
     judged = evaluate(mine.free_form(), rollout, tasks)
     constrained = evaluate(mine, rollout, tasks)
     other = LlmPolicy()
-    model, theirs, groups = trl(scenario, other, cost * updates * batch)
+    with tempfile.TemporaryDirectory() as folder:
+        given = cost * updates * batch
+        model, theirs, groups = trl(scenario, other, given, folder)
     say(f"TRL: {theirs:.2f} CPU-s a group")
     other.engine.model = model.eval()
     peer = evaluate(other.free_form(), rollout, tasks)

@@ -210,6 +210,13 @@ def test_the_picture_shows_all_that_was_promised() -> None:
     assert "░" in text
 
 
+def test_what_a_policy_tells_about_itself_is_shown() -> None:
+    progress = run_of(*story())
+    assert "tokens read" not in drawn(progress)
+    progress.values |= {"tokens_read": 12345, "cache_hits": 0.9, "memory_mb": 2048.0}
+    assert "tokens read 12,345  from the cache 90%  memory 2,048 MB" in drawn(progress)
+
+
 def test_the_picture_is_drawn_before_anything_is_known() -> None:
     text = drawn(Progress())
     assert "starting" in text
@@ -219,6 +226,7 @@ def test_the_picture_is_drawn_before_anything_is_known() -> None:
 def test_the_picture_fits_the_height_of_the_terminal() -> None:
     progress = run_of(*story())
     progress.failures = [FAILED] * 9
+    progress.values["tokens_read"] = 1
     for height in (20, 24, 25, 60):
         assert drawn(progress, 100, height).count("\n") < height
 

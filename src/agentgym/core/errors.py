@@ -118,6 +118,10 @@ class ContextExceeded(AgentGymError):
     """A conversation is longer than a model can read; nothing is cut off silently."""
 
 
+class OutOfMemory(AgentGymError):
+    """A model and what it reads do not fit into memory."""
+
+
 class TrainingDiverged(AgentGymError):
     """An update produced numbers that are not finite."""
 

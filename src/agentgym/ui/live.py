@@ -36,7 +36,7 @@ Clock = Callable[[], float]
 
 _REDRAW_SECONDS = 0.25
 _FAILURES_SHOWN = 4
-_LINES_AROUND_THE_CHART = 14
+_LINES_AROUND_THE_CHART = 15
 _LAST_PHASE = "measuring on held-out tasks"
 
 
@@ -347,6 +347,8 @@ def picture(
     if progress.values:
         parts.append(Text(_sampled_text(progress.values), "dim"))
         parts.append(_warning_counts(progress))
+        if figures := _figures_text(progress.values):
+            parts.append(Text(figures, "dim", no_wrap=True, overflow="ellipsis"))
     if progress.failures:
         parts.append(Text("Latest failures (validation)", "bold"))
         parts += [
@@ -415,6 +417,20 @@ def _sampled_text(values: Mapping[str, Any]) -> str:
         if values.get(name) is not None
     ]
     return "sampled: " + "  ".join(parts)
+
+
+def _figures_text(values: Mapping[str, Any]) -> str:
+    """What the policy tells about itself, in one line; nothing if it tells nothing."""
+    return "  ".join(
+        f"{label} {form.format(values[name])}"
+        for name, label, form in (
+            ("tokens_read", "tokens read", "{:,.0f}"),
+            ("tokens_learned", "learned", "{:,.0f}"),
+            ("cache_hits", "from the cache", "{:.0%}"),
+            ("memory_mb", "memory", "{:,.0f} MB"),
+        )
+        if values.get(name) is not None
+    )
 
 
 def _warning_counts(progress: Progress) -> Text:

@@ -12,7 +12,12 @@ import pytest
 import torch
 
 from agentgym.core.checkpoint import pack, unpack
-from agentgym.core.errors import AssetError, ContextExceeded, FormatError
+from agentgym.core.errors import (
+    AssetError,
+    ContextExceeded,
+    FormatError,
+    OutOfMemory,
+)
 from agentgym.core.evaluation import evaluate
 from agentgym.core.rewards import assign_advantages
 from agentgym.core.rollout import Rollout
@@ -208,6 +213,19 @@ def test_too_long_a_conversation_is_refused(families: dict[str, Path]) -> None:
     messages = [{"role": "user", "content": "x" * 5000}]
     with pytest.raises(ContextExceeded, match=r"5,\d+ tokens, tools included.*4,096"):
         policy.decide([DecisionRequest(messages, [tool])])
+
+
+def test_too_little_memory_is_said(
+    families: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = LlmPolicy(str(families["llama"]))
+    request = DecisionRequest([{"role": "user", "content": "Hello"}], ())
+    monkeypatch.setattr(policy.engine, "read", lambda _: torch.empty(1 << 60))
+    with pytest.raises(OutOfMemory, match="Lower batch_size or group_size"):
+        policy.decide([request])
+    monkeypatch.setattr(policy.engine, "read", lambda _: torch.ones(2) @ torch.ones(3))
+    with pytest.raises(RuntimeError, match="size"):
+        policy.decide([request])
 
 
 def test_the_cache_is_bounded(families: dict[str, Path]) -> None:

@@ -32,7 +32,7 @@ from agentgym.policies.calibration import Calibration
 from agentgym.policies.calls.conversation import Called, Reader
 from agentgym.policies.llm.cache import PrefixCache
 from agentgym.policies.llm.engine import Branch, Engine, Segment
-from agentgym.policies.llm.hardware import best_device, half_pays
+from agentgym.policies.llm.hardware import best_device, half_pays, memory_told
 from agentgym.policies.llm.learner import Learner
 from agentgym.policies.llm.lora import lora_layers
 from agentgym.policies.llm.models import EMBEDDED, find_model, load_model
@@ -74,10 +74,10 @@ class LlmPolicy(Policy):
 
     name = "llm"
     training_defaults = {
-        "episodes": 8_000,
-        "learning_rate": 0.001,
+        "episodes": 12_000,
+        "learning_rate": 0.0015,
         "group_size": 32,
-        "batch_size": 16,
+        "batch_size": 6,
         "exploration": 0.1,
         "entropy": 0.02,
         "eval_every": 2_000,
@@ -119,7 +119,14 @@ class LlmPolicy(Policy):
 
         Raises:
             ContextExceeded: A conversation is longer than the model can read.
+            OutOfMemory: It does not fit.
         """
+        with memory_told():
+            return self._decide(requests, sampling)
+
+    def _decide(
+        self, requests: Sequence[DecisionRequest], sampling: Sampling
+    ) -> list[Decision]:
         started = time.perf_counter()
         states = self._read(requests)
         drawn = [
@@ -305,10 +312,19 @@ class LlmPolicy(Policy):
         entropy: float,
         trainable: frozenset[str],
     ) -> UpdateStats:
-        """Takes one update; `learner` says how."""
-        stats = self.learner.update(
-            groups, learning_rate=learning_rate, entropy=entropy, trainable=trainable
-        )
+        """Takes one update; `learner` says how.
+
+        Raises:
+            TrainingDiverged: Its numbers are not finite.
+            OutOfMemory: It does not fit.
+        """
+        with memory_told():
+            stats = self.learner.update(
+                groups,
+                learning_rate=learning_rate,
+                entropy=entropy,
+                trainable=trainable,
+            )
         self._forget()
         return stats
 
