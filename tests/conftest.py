@@ -12,6 +12,11 @@ from pathlib import Path
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import pytest
+from hypothesis import settings
+
+# Machines are noisy: how long an example takes says nothing about it.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 # Started in the background of a script, this process ignores Ctrl-C, and so would all
 # that the tests start.

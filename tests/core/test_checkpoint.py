@@ -49,7 +49,7 @@ def _same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and bool(a == b)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(_TREES)
 def test_everything_comes_back_as_it_was(tree: dict[str, Any]) -> None:
     assert _same(unpack(pack(tree), "x"), tree)

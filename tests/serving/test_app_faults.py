@@ -282,7 +282,6 @@ _PLACES = _places(_VALID)
 @given(changes=st.lists(st.tuples(st.sampled_from(_PLACES), _JSON), max_size=3))
 @settings(
     max_examples=400,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_no_payload_brings_it_down(gates: Served, changes: Any) -> None:
@@ -307,7 +306,7 @@ def test_no_payload_brings_it_down(gates: Served, changes: Any) -> None:
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_no_bytes_bring_it_down(gates: Served, body: bytes) -> None:
     status, answer = gates.post(body)
     assert status == 400 and json.loads(answer)["error"]["message"]

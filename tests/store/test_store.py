@@ -477,7 +477,7 @@ def test_the_sample_equals_a_simple_model_of_it(
     numbers = itertools.count()
     outcomes = st.lists(st.sampled_from([True, False, None]), max_size=6)
 
-    @settings(max_examples=25, deadline=None, database=None)
+    @settings(max_examples=25, database=None)
     @given(st.lists(st.tuples(st.integers(0, 5), outcomes), max_size=8))
     def check(batches: list[tuple[int, list[bool | None]]]) -> None:
         run_id = f"run{next(numbers)}"

@@ -132,7 +132,7 @@ SCHEMAS = st.recursive(_LEAVES, _nested, max_leaves=5).filter(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 @given(SCHEMAS)
 def test_every_candidate_is_valid(schema: dict[str, Any]) -> None:
     found = find_candidates(schema, PARTS)

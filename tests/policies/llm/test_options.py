@@ -113,7 +113,7 @@ tools = st.lists(schemas, min_size=1, max_size=3).map(
 )
 
 
-@settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=1000, suppress_health_check=list(HealthCheck))
 @given(tools)
 def test_only_valid_calls(made: list[Tool]) -> None:
     parts = Reader().read(CHAT)

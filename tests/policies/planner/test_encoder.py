@@ -85,7 +85,7 @@ def test_agrees_with_transformers(each_way: SentenceEncoder) -> None:
 def test_bits_do_not_depend_on_the_batch(each_way: SentenceEncoder) -> None:
     alone = {text: bits(each_way.encode([text])[0]) for text in TEXTS}
 
-    @settings(max_examples=15, deadline=None, database=None)
+    @settings(max_examples=15, database=None)
     @given(st.lists(st.sampled_from(SHORT_TEXTS), min_size=1, max_size=6))
     def check(batch: list[str]) -> None:
         for encoded in each_way.encode(batch):

@@ -242,7 +242,7 @@ def _by_split(path: Path) -> dict[str, list[set[str]]]:
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @example([[0], [0], [1], [1], [2]])
 @given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=3), min_size=3))
 def test_splits_share_no_tool(
@@ -336,7 +336,7 @@ def test_difficulty_from_the_task(write: Write) -> None:
     assert (counts["easy"], counts["medium"], counts["hard"]) == (1, 1, 2)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_no_bytes_crash_the_reader(raw: bytes) -> None:
     line, problems = read_line(raw)
@@ -359,7 +359,7 @@ _JUNK = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.dictionaries(
         st.sampled_from(
