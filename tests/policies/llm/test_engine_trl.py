@@ -160,7 +160,7 @@ def test_matrices_are_those_of_the_policy(families: dict[str, Path]) -> None:
     from agentgym.policies.llm.policy import LlmPolicy
 
     assert not TrlEngine.resumable
-    policy = LlmPolicy(str(families["qwen3"]))
+    policy = LlmPolicy(str(families["qwen3"]), half=False)
     names = [name for name, _ in lora_layers(policy.engine.model)]
     plain, _ = load_model(families["qwen3"])
     model = get_peft_model(plain, LoraConfig(r=16, lora_alpha=32, target_modules=names))
