@@ -122,7 +122,7 @@ def _row(framework: str, python: str, options: Any) -> Row:
     episodes = 200 if options.quick else options.episodes
     count = 20 if options.quick else options.tasks
     settings = {
-        "agent": framework,
+        "framework": framework,
         "episodes": episodes,
         "seed": options.seed,
         "eval_every": max(400, episodes // 2),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentgym import TrainedAgent
+from agentgym import TrainedAgent, Trainer
 from agentgym.core.errors import ConfigError, MissingExtraError, UsageError
 from agentgym.core.tools import Tool, ToolCall
 from agentgym.integrations import react
@@ -74,6 +74,15 @@ def test_a_missing_framework_names_its_extra_and_the_range(
     _say(ADAPTERS[name].packages[0], None, monkeypatch)
     with pytest.raises(MissingExtraError, match=rf"supported: .*agentgym\[{name}\]"):
         adapter(name)
+
+
+@pytest.mark.parametrize("name", ["langchain", "autogen", "crewai"])
+def test_the_setting_framework_needs_the_framework(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _say(ADAPTERS[name].packages[0], None, monkeypatch)
+    with pytest.raises(MissingExtraError, match=rf"agentgym\[{name}\]"):
+        Trainer(home=tmp_path).train("customer_support", framework=name)
 
 
 def test_an_unknown_framework() -> None:
