@@ -71,8 +71,10 @@ def test_versions_are_checked(
 def test_a_missing_framework_names_its_extra_and_the_range(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _say(ADAPTERS[name].packages[0], None, monkeypatch)
-    with pytest.raises(MissingExtraError, match=rf"supported: .*agentgym\[{name}\]"):
+    framework = ADAPTERS[name]
+    _say(framework.packages[0], None, monkeypatch)
+    match = rf"supported: .*agentgym\[{framework.extra}\]"
+    with pytest.raises(MissingExtraError, match=match):
         adapter(name)
 
 

@@ -248,7 +248,9 @@ class TrainedAgent:
     def to_autogen(self, **options: Any) -> Any:
         """The agent for AutoGen: an `AssistantAgent`, also for teams.
 
-        Options are those of `AutoGenAdapter.wrap_agent`; `tools` are needed.
+        Where classic AutoGen is the one installed, it is a `ConversableAgent`. Options
+        are those of `AutoGenAdapter.wrap_agent` or `ClassicAutoGenAdapter.wrap_agent`;
+        `tools` are needed.
 
         Raises:
             MissingExtraError: AutoGen is missing, too old or too new.
