@@ -99,6 +99,23 @@ def test_telemetry_is_switched_off() -> None:
     assert os.environ["CREWAI_DISABLE_TELEMETRY"] == "true"
 
 
+def test_programs_that_tests_start_are_watched_too(tmp_path: Path) -> None:
+    import os
+    import subprocess
+    import sys
+
+    tried = tmp_path / "tried"
+    code = "import urllib.request as r; r.urlopen('http://example.com', timeout=3)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "AGENTGYM_TRIED": str(tried)},
+        capture_output=True,
+        text=True,
+    )
+    assert "no network in tests" in done.stderr
+    assert tried.read_text() == "example.com\n"
+
+
 def test_plain_objects_are_of_no_framework() -> None:
     assert framework_of(object()) is None
 
