@@ -41,15 +41,17 @@ test-agents:
 	OMP_NUM_THREADS=1 $(AGENTS_VENV)/bin/python -m pytest -q -n auto --dist worksteal -rs \
 	  tests/agents/test_trl.py tests/policies/llm/test_engine_trl.py
 
-# Two environments, for pins that clash: see constraints-frameworks.txt. Installing them
-# takes a few minutes, the tests about one.
+# Three environments: see constraints-frameworks.txt. Installing them takes a few minutes,
+# and so do the tests.
 FRAMEWORK_TESTS := -m pytest -q -p no:cacheprovider tests/integrations tests/agents/test_frameworks.py
-test-frameworks: $(VENV)-langchain/.installed $(VENV)-crewai/.installed
+test-frameworks: $(VENV)-langchain/.installed $(VENV)-crewai/.installed $(VENV)-classic/.installed
 	$(VENV)-langchain/bin/python $(FRAMEWORK_TESTS)
 	$(VENV)-crewai/bin/python $(FRAMEWORK_TESTS)
+	$(VENV)-classic/bin/python $(FRAMEWORK_TESTS)
 
 $(VENV)-langchain/.installed: EXTRAS := langchain,autogen,dev
 $(VENV)-crewai/.installed: EXTRAS := crewai,dev
+$(VENV)-classic/.installed: EXTRAS := autogen-classic,dev
 $(VENV)-%/.installed: pyproject.toml constraints-frameworks.txt
 	@echo "Installing AgentGym with $(EXTRAS) into $(@D)"
 	@$(PYTHON) -m venv $(@D)
@@ -66,7 +68,7 @@ docs-test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -n auto --dist worksteal tests/docs
 
 clean:
-	rm -rf $(VENV) $(AGENTS_VENV) $(VENV)-langchain $(VENV)-crewai .agentgym .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(AGENTS_VENV) $(VENV)-langchain $(VENV)-crewai $(VENV)-classic .agentgym .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

@@ -3,10 +3,13 @@
     python benchmarks/frameworks.py
     python benchmarks/frameworks.py --python crewai=.venv-crewai/bin/python
 
+`--python autogen_classic=.venv-classic/bin/python` adds classic AutoGen.
+
 For each framework the scenario is trained with the framework's own agent in the place
 of the built-in loop. The model is then loaded in a fresh process and plays held-out
-tasks twice: with the framework driving, and with the built-in loop. The aim is that
-the two are no more than two points apart.
+tasks twice: with the built-in loop, and as an agent of `to_langchain()` and its
+siblings in the framework's own loop (`_drive.py`). The aim is that the two are no more
+than two points apart.
 
 A framework that is not installed in the environment at hand (or in the one named by
 `--python`) is left out, and said to be.
@@ -26,7 +29,7 @@ from typing import Any
 
 from _common import Row, measure, parser, report, say, share, table
 
-FRAMEWORKS = ("langchain", "autogen", "crewai")
+FRAMEWORKS = ("langchain", "autogen", "autogen_classic", "crewai")
 
 _TRAIN = """
 import json, sys
@@ -35,23 +38,6 @@ settings = json.loads(sys.argv[1])
 result = Trainer().train("customer_support", **settings)
 untrained = result.baseline.tool_reliability
 json.dump({"model": result.model, "untrained": untrained}, sys.stdout)
-"""
-_PLAY = """
-import json, sys
-from agentgym import TrainedAgent, TrainingConfig
-from agentgym.core.evaluation import evaluate
-from agentgym.engines.local import make_rollout, resolve
-model, framework, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-policy = TrainedAgent.load(model).policy
-found = {}
-for way in ("built-in", framework):
-    settings = {} if way == "built-in" else {"agent": framework}
-    scenario, config = resolve(TrainingConfig(scenario="customer_support", **settings))
-    rollout = make_rollout(config, scenario, lambda text: None)
-    played = evaluate(policy, rollout, scenario.tasks("heldout", 1, count))
-    rollout.close()
-    found[way] = played.metrics().to_dict()
-json.dump({"built_in": found["built-in"], "driven": found[framework]}, sys.stdout)
 """
 _THERE = """
 import sys
@@ -94,13 +80,15 @@ def main() -> None:
             share(row["built_in"], row["built_in_interval"]),
             share(row["driven"], row["driven_interval"]),
             f"{100 * (row['driven'] - row['built_in']):+.1f}",
+            f"{row['same_calls']}",
             f"{row['seconds']:.0f}",
+            f"{row['playing_seconds']:.0f}",
         ]
         for row in rows
     ]
     header = (
         "framework, untrained, trained: built-in loop, trained: framework drives,"
-        " points apart, training s"
+        " points apart, tasks with the same calls, training s, playing s"
     )
     widest = max(abs(row["driven"] - row["built_in"]) for row in rows)
     verdict = "within two points" if widest <= 0.02 else "more than two points"
@@ -122,7 +110,8 @@ def _row(framework: str, python: str, options: Any) -> Row:
     episodes = 200 if options.quick else options.episodes
     count = 20 if options.quick else options.tasks
     settings = {
-        "agent": framework,
+        # Which AutoGen it is follows from what is installed.
+        "framework": framework.removesuffix("_classic"),
         "episodes": episodes,
         "seed": options.seed,
         "eval_every": max(400, episodes // 2),
@@ -135,8 +124,10 @@ def _row(framework: str, python: str, options: Any) -> Row:
         where = {"AGENTGYM_HOME": home, "PYTHONPATH": _path()}
         took = measure([python, "-c", _TRAIN, json.dumps(settings)], where)
         trained = _last_line(took.output)
-        command = [python, "-c", _PLAY, trained["model"], framework, str(count)]
-        played = _last_line(measure(command, where).output)
+        drive = str(Path(__file__).with_name("_drive.py"))
+        command = [python, drive, trained["model"], framework, str(count)]
+        playing = measure(command, where)
+        played = _last_line(playing.output)
     built_in, driven = played["built_in"], played["driven"]
     row: Row = {
         "framework": framework,
@@ -147,13 +138,15 @@ def _row(framework: str, python: str, options: Any) -> Row:
         "built_in_interval": built_in["tool_reliability_interval"],
         "driven": driven["tool_reliability"],
         "driven_interval": driven["tool_reliability_interval"],
-        "failed_agents": sum(
-            driven["failures"].get(kind, 0) for kind in ("agent_crash", "agent_timeout")
-        ),
+        "same_calls": played["same"],
+        "gave_up": played["gave_up"],
         "seconds": took.seconds,
+        "playing_seconds": playing.seconds,
         "cpu_seconds": took.cpu_seconds,
     }
     say(f"  {share(row['driven'], row['driven_interval'])}")
+    for text in row["gave_up"]:
+        say(f"  gave up on {text}")
     return row
 
 

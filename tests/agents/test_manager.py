@@ -701,7 +701,7 @@ def test_nothing_grows(gateway: Gateway) -> None:
 def test_agents_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.py").write_text(
         "def agent(task, base_url, api_key): return 'x'\n"
-        "def factory(): return agent\n"
+        "def factory(model='m', temperature=0, verbose=False): return agent\n"
         "def wrong(a): pass\n"
         "def wrong_factory(): return wrong\n"
     )

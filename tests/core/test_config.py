@@ -22,11 +22,7 @@ def config(**settings: Any) -> TrainingConfig:
 
 def test_defaults() -> None:
     made = config()
-    assert (made.framework, made.policy, made.engine) == (
-        "langchain",
-        "planner",
-        "local",
-    )
+    assert (made.framework, made.policy, made.engine) == (None, "planner", "local")
     assert (made.episodes, made.gpu_provider) == (10_000, "auto")
     assert (made.learning_rate, made.discount_factor) == (3e-4, 0.95)
     assert (made.group_size, made.batch_size, made.credit) == (8, 16, "state")
@@ -282,3 +278,11 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
         TrainingConfig.from_yaml(latin)
     with pytest.raises(ConfigError, match="cannot be written"):
         config().to_yaml(tmp_path / "no" / "folder.yaml")
+
+
+def test_who_plays_in_the_place_of_the_built_in_loop() -> None:
+    assert config().kinds_of_agents == 0
+    assert config(framework="crewai").kinds_of_agents == 1
+    several = config(agent="a:b, c:d", agent_command="run", framework="langchain")
+    assert several.agent_names == ["a:b", "c:d"]
+    assert several.kinds_of_agents == 4

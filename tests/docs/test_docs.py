@@ -15,8 +15,12 @@ RUNNER = Path(__file__).with_name("run_page.py")
 PAGES = sorted(
     [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
 )
+# Those that need a framework are run by tests/integrations/test_examples.py.
+_FRAMEWORK = re.compile(r"^from (langchain|autogen_agentchat|crewai)\b", re.MULTILINE)
 EXAMPLES = sorted(
-    {*(ROOT / "examples").glob("*.py")} - {ROOT / "examples" / "custom_scenario.py"}
+    path
+    for path in (ROOT / "examples").glob("*.py")
+    if path.name != "custom_scenario.py" and not _FRAMEWORK.search(path.read_text())
 )
 
 _LINK = re.compile(r"\[[^\]]+\]\((?!https?:|#)([^)#\s]+)(?:#([^)\s]+))?\)")

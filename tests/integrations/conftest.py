@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import socket
+import os
+import runpy
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -26,39 +27,21 @@ switch_off_telemetry()
 # Helpers that lie beside the tests.
 sys.path.insert(0, str(Path(__file__).parent))
 
-_LOOPBACK = ("127.", "::1", "localhost", "0.0.0.0")
+GUARD = Path(__file__).parent / "guard"
+runpy.run_path(str(GUARD / "sitecustomize.py"))
 
 
 @pytest.fixture(autouse=True)
-def no_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """Fails a test that reaches for anything beyond this machine."""
-    tried: list[Any] = []
-
-    def guard(real: Any) -> Any:
-        def connect(self: socket.socket, address: Any) -> Any:
-            if self.family in (socket.AF_INET, socket.AF_INET6) and not str(
-                address[0]
-            ).startswith(_LOOPBACK):
-                tried.append(address)
-                raise OSError(f"no network in tests: {address}")
-            return real(self, address)
-
-        return connect
-
-    resolve = socket.getaddrinfo
-
-    def getaddrinfo(host: Any, *rest: Any, **named: Any) -> Any:
-        name = host.decode() if isinstance(host, bytes) else host
-        if name and not str(name).startswith(_LOOPBACK):
-            tried.append(name)
-            raise OSError(f"no network in tests: {name}")
-        return resolve(host, *rest, **named)
-
-    monkeypatch.setattr(socket.socket, "connect", guard(socket.socket.connect))
-    monkeypatch.setattr(socket.socket, "connect_ex", guard(socket.socket.connect_ex))
-    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    yield tried
-    assert not tried, f"connections beyond loopback: {tried}"
+def no_network(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """Fails a test if it, or a program it starts, reaches beyond this machine."""
+    tried = tmp_path_factory.mktemp("network") / "tried"
+    monkeypatch.setenv("AGENTGYM_TRIED", str(tried))
+    path = [str(GUARD), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
+    yield
+    assert not tried.exists(), f"connections beyond loopback: {tried.read_text()}"
 
 
 @pytest.fixture(scope="session")

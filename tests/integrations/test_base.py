@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentgym import TrainedAgent
+from agentgym import TrainedAgent, Trainer
 from agentgym.core.errors import ConfigError, MissingExtraError, UsageError
 from agentgym.core.tools import Tool, ToolCall
 from agentgym.integrations import react
@@ -71,9 +71,20 @@ def test_versions_are_checked(
 def test_a_missing_framework_names_its_extra_and_the_range(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _say(ADAPTERS[name].packages[0], None, monkeypatch)
-    with pytest.raises(MissingExtraError, match=rf"supported: .*agentgym\[{name}\]"):
+    framework = ADAPTERS[name]
+    _say(framework.packages[0], None, monkeypatch)
+    match = rf"supported: .*agentgym\[{framework.extra}\]"
+    with pytest.raises(MissingExtraError, match=match):
         adapter(name)
+
+
+@pytest.mark.parametrize("name", ["langchain", "autogen", "crewai"])
+def test_the_setting_framework_needs_the_framework(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _say(ADAPTERS[name].packages[0], None, monkeypatch)
+    with pytest.raises(MissingExtraError, match=rf"agentgym\[{name}\]"):
+        Trainer(home=tmp_path).train("customer_support", framework=name)
 
 
 def test_an_unknown_framework() -> None:
@@ -86,6 +97,23 @@ def test_telemetry_is_switched_off() -> None:
 
     assert all(os.environ[name] for name in NO_TELEMETRY)
     assert os.environ["CREWAI_DISABLE_TELEMETRY"] == "true"
+
+
+def test_programs_that_tests_start_are_watched_too(tmp_path: Path) -> None:
+    import os
+    import subprocess
+    import sys
+
+    tried = tmp_path / "tried"
+    code = "import urllib.request as r; r.urlopen('http://example.com', timeout=3)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "AGENTGYM_TRIED": str(tried)},
+        capture_output=True,
+        text=True,
+    )
+    assert "no network in tests" in done.stderr
+    assert tried.read_text() == "example.com\n"
 
 
 def test_plain_objects_are_of_no_framework() -> None:

@@ -16,6 +16,7 @@ from crewai.tools import tool
 import agentgym
 from agentgym import TrainedAgent
 from agentgym.core.errors import UsageError
+from agentgym.core.tools import ToolCall, ToolRunner
 from agentgym.integrations.base import adapter
 from agentgym.integrations.chat import MODEL, Mind
 from agentgym.integrations.crewai import AgentGymLLM
@@ -128,8 +129,22 @@ def test_what_is_wrong_with_an_agent_is_said() -> None:
     native = adapter("crewai")
     with pytest.raises(UsageError, match="has no tools"):
         native.extract_tools(build(tools=()))
+    with pytest.raises(UsageError, match="Two tools are named 'get_report'"):
+        native.extract_tools(build(tools=(get_report, get_report)))
     with pytest.raises(UsageError, match="no place for|has a place for"):
         native.extract_tools(build_crew("Always the same."))
+
+
+def test_a_tool_that_raises_costs_its_call_only() -> None:
+    @tool("explode")
+    def explode(count: int) -> str:
+        """Explodes."""
+        raise ValueError("boom")
+
+    (found,) = adapter("crewai").extract_tools(build(tools=(explode,)))
+    call = ToolCall("explode", {"count": 1})
+    result = ToolRunner().run({found.name: found}, call, None)
+    assert result.failure == "tool_error" and "boom" in result.content
 
 
 def test_schemas_are_those_of_the_author() -> None:

@@ -16,6 +16,7 @@ pytest.importorskip("langchain")
 pytest.importorskip("langchain_classic")
 
 from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware, hook_config
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
@@ -23,7 +24,7 @@ from langchain_core.tools import tool
 
 import agentgym
 from agentgym import TrainedAgent
-from agentgym.core.errors import UsageError
+from agentgym.core.errors import FailureBudgetExceeded, UsageError
 from agentgym.core.tools import ToolRunner
 from agentgym.integrations.base import adapter
 from agentgym.integrations.langchain import AgentGymMiddleware
@@ -191,7 +192,7 @@ def travel(monkeypatch: pytest.MonkeyPatch) -> Any:
     return travel_agent
 
 
-@pytest.mark.parametrize("given", ["agent", "factory", "name"])
+@pytest.mark.parametrize("given", ["agent", "factory", "name", "executor"])
 def test_agents_come_in_and_go_out(
     travel: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
@@ -202,6 +203,7 @@ def test_agents_come_in_and_go_out(
         "agent": travel.build_agent(),
         "factory": travel.build_agent,
         "name": "travel_agent:build_agent",
+        "executor": travel.build_executor,
     }[given]
     result = agentgym.train(
         agent,
@@ -222,6 +224,34 @@ def test_agents_come_in_and_go_out(
     assert type(back) is type(travel.build_agent())
     # Measured again without the agent: its tools then only pretend.
     assert result.agent.evaluate(tasks=2).tasks == 2
+
+
+def test_an_agent_that_never_stops(travel: Any, tmp_path: Path) -> None:
+    from travel_tasks import write_tasks
+
+    class Again(AgentMiddleware):
+        @hook_config(can_jump_to=["model"])
+        def after_model(self, state: Any, runtime: Any) -> dict[str, Any]:
+            return {"jump_to": "model"}
+
+    write_tasks(tmp_path / "tasks.jsonl")
+    with pytest.raises(FailureBudgetExceeded, match="did not end within 1 s"):
+        agentgym.train(
+            lambda: create_agent(ScriptedModel(), travel.TOOLS, middleware=[Again()]),
+            tasks=tmp_path / "tasks.jsonl",
+            home=tmp_path / "home",
+            agent_timeout=1,
+            episodes=400,
+            eval_tasks=4,
+            heldout_tasks=4,
+        )
+
+
+def test_two_tools_of_one_name_are_refused(travel: Any) -> None:
+    executor = travel.build_executor()
+    executor.tools = [*executor.tools, travel.get_time]
+    with pytest.raises(UsageError, match="Two tools are named 'get_time'"):
+        adapter("langchain").extract_tools(executor)
 
 
 def test_what_is_wrong_with_an_agent_is_said(tmp_path: Path, travel: Any) -> None:

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from langchain.agents import create_agent
 from langchain.tools import tool
+from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
 from langchain_openai import ChatOpenAI
 from pydantic import Field
 
@@ -45,9 +46,24 @@ def send_message(text: str) -> str:
     return "sent"
 
 
+TOOLS = [get_weather, get_time, convert_currency, find_booking, send_message]
+PROMPT = "You are a travel assistant."
+
+
 def build_agent():
-    return create_agent(
-        ChatOpenAI(model="gpt-4o-mini"),
-        [get_weather, get_time, convert_currency, find_booking, send_message],
-        system_prompt="You are a travel assistant.",
+    model = ChatOpenAI(model="gpt-4o-mini")
+    return create_agent(model, TOOLS, system_prompt=PROMPT)
+
+
+def build_executor():
+    from langchain_classic.agents import AgentExecutor, create_tool_calling_agent
+
+    prompt = ChatPromptTemplate.from_messages(
+        [
+            ("system", PROMPT),
+            ("human", "{input}"),
+            MessagesPlaceholder("agent_scratchpad"),
+        ]
     )
+    agent = create_tool_calling_agent(ChatOpenAI(model="gpt-4o-mini"), TOOLS, prompt)
+    return AgentExecutor(agent=agent, tools=TOOLS)

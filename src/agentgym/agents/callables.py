@@ -192,7 +192,8 @@ def load_agent(path: str) -> Agent:
         ) from None
     if framework := framework_of(found):
         return _of_framework(framework, lambda: found, factory=False)
-    if _takes(found, 3):
+    # A function that needs no arguments makes agents, however many it would take.
+    if _takes(found, 3) and not _takes(found, 0):
         return found  # type: ignore[return-value]
     if _takes(found, 0):
         try:

@@ -18,7 +18,7 @@ from agentgym.core.rollout import Rollout, right_steps
 from agentgym.core.task import Task
 from agentgym.core.tools import Tool
 from agentgym.core.trajectory import Group, Trajectory
-from agentgym.integrations.base import ADAPTERS, adapter
+from agentgym.integrations.base import adapter
 from agentgym.integrations.seats import FrameworkAgent, scenario_agent
 from agentgym.policies.base import Decider, Policy, Sampling
 from agentgym.scenarios.base import Scenario
@@ -139,11 +139,11 @@ def check_agent(config: TrainingConfig) -> Sequence[Tool]:
     """
     if config.agent_command is not None:
         parse_command(config.agent_command)
+    if config.framework is not None:
+        adapter(config.framework)
     tools: list[Tool] = []
-    for name in _names(config):
-        if name in ADAPTERS:
-            adapter(name)
-        elif isinstance(agent := load_agent(name), FrameworkAgent):
+    for name in config.agent_names:
+        if isinstance(agent := load_agent(name), FrameworkAgent):
             tools += agent.tools
     return tools
 
@@ -173,12 +173,10 @@ def manager_maker(
     Raises:
         UsageError: There is no such agent.
     """
-    agents = {
-        name: scenario_agent(name, scenario) if name in ADAPTERS else load_agent(name)
-        for name in _names(config)
-    }
-    kinds = len(agents) + (config.agent_command is not None)
-    share = max(1, config.agent_concurrency // kinds)
+    agents = {name: load_agent(name) for name in config.agent_names}
+    if config.framework is not None:
+        agents[config.framework] = scenario_agent(config.framework, scenario)
+    share = max(1, config.agent_concurrency // config.kinds_of_agents)
     options: dict[str, Any] = {
         "time_limit": config.agent_timeout,
         "on_warning": on_warning,
@@ -205,10 +203,6 @@ def manager_maker(
         return made[0] if len(made) == 1 else MixedAgentManager(made)
 
     return make
-
-
-def _names(config: TrainingConfig) -> list[str]:
-    return [name.strip() for name in (config.agent or "").split(",") if name.strip()]
 
 
 def _tell(

@@ -74,6 +74,14 @@ def evaluate(
             "--agent-command", metavar="COMMAND", help="The same as a command line."
         ),
     ] = None,
+    framework: Annotated[
+        str | None,
+        typer.Option(
+            "--framework",
+            metavar="NAME",
+            help="The same with an agent of langchain, autogen or crewai.",
+        ),
+    ] = None,
     home_folder: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -89,6 +97,7 @@ def evaluate(
             options=options or None,
             agent=agent,
             agent_command=agent_command,
+            framework=framework,
         ).to_dict()
     if json:
         print_json({"model": name, "metrics": metrics, "tasks": metrics["tasks"]})

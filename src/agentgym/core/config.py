@@ -55,10 +55,6 @@ class TrainingConfig(BaseModel):
     scenario: Annotated[str, Field(min_length=1)] = Field(
         description="Scenario to train on: a name, or module:Class."
     )
-    framework: Literal["langchain", "autogen", "crewai"] = Field(
-        "langchain",
-        description="Agent framework that the trained agent will be handed to.",
-    )
     policy: str = Field("planner", min_length=1, description="What decides and learns.")
     model: str | None = Field(
         None,
@@ -140,15 +136,19 @@ class TrainingConfig(BaseModel):
         None,
         min_length=1,
         description="Agent that plays, in the place of the built-in loop: "
-        "module:function, or a framework (langchain, autogen, crewai) for its own "
-        "agent with the scenario's tools. Of several, with commas between, siblings "
-        "take turns.",
+        "module:function. Of several, with commas between, siblings take turns.",
     )
     agent_command: str | None = Field(
         None,
         min_length=1,
         description="The same as a command line. With an agent beside it, siblings "
         "take turns.",
+    )
+    framework: Literal["langchain", "autogen", "crewai"] | None = Field(
+        None,
+        description="Agent framework (langchain, autogen, crewai) whose own agent "
+        "plays, with the scenario's tools. With an agent beside it, siblings take "
+        "turns.",
     )
     agent_concurrency: int = Field(
         8, gt=0, description="Agents that run at the same time."
@@ -208,6 +208,17 @@ class TrainingConfig(BaseModel):
         }
 
     @property
+    def agent_names(self) -> list[str]:
+        """The agents in `agent`."""
+        return [part.strip() for part in (self.agent or "").split(",") if part.strip()]
+
+    @property
+    def kinds_of_agents(self) -> int:
+        """How many play in the place of the built-in loop; 0 if it plays itself."""
+        others = (self.agent_command, self.framework)
+        return len(self.agent_names) + sum(other is not None for other in others)
+
+    @property
     def scenario_options(self) -> dict[str, Any]:
         """The further fields, which the scenario reads."""
         return dict(self.model_extra or {})
@@ -240,12 +251,12 @@ class TrainingConfig(BaseModel):
                 f"gpu_provider '{self.gpu_provider}' is read by nobody: the engine "
                 f"'{self.engine}' runs on this machine. Use gpu_provider auto or local."
             )
-        if self.agent is None and self.agent_command is None:
+        if not self.kinds_of_agents:
             for name in ("agent_concurrency", "agent_timeout"):
                 if name in self.model_fields_set:
                     raise ConfigError(
-                        f"Nothing reads {name} without an agent. Set agent or "
-                        "agent_command, or leave it out."
+                        f"Nothing reads {name} without an agent. Set agent, "
+                        "agent_command or framework, or leave it out."
                     )
         values: dict[str, Any] = {}
         sources: dict[str, Source] = {}

@@ -181,6 +181,7 @@ class TrainedAgent:
         seed: int | None = None,
         agent: str | None = None,
         agent_command: str | None = None,
+        framework: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> TrainingMetrics:
         """Measures the agent on tasks of a scenario.
@@ -193,18 +194,25 @@ class TrainedAgent:
             agent: Plays at an endpoint that the policy answers, as in a training that
                 names it; by default the built-in loop plays, however it was trained.
             agent_command: The same as a command line.
+            framework: The same with an agent of this framework.
             options: Settings of the scenario; they win over those of its training.
 
         Raises:
             UsageError: There is no such agent.
+            ConfigError: There is no such framework.
             MissingExtraError: Agents need an extra that is not installed.
         """
         from agentgym.engines.local import make_rollout
         from agentgym.scenarios.registry import ScenarioRegistry
 
-        config = TrainingConfig.from_dict(self.metadata["config"])
-        played_by = {"agent": agent, "agent_command": agent_command}
-        config = config.model_copy(update=played_by)
+        config = TrainingConfig.from_dict(
+            {
+                **self.metadata["config"],
+                "agent": agent,
+                "agent_command": agent_command,
+                "framework": framework,
+            }
+        )
         same = scenario is None or scenario == config.scenario
         used = {**(config.scenario_options if same else {}), **(options or {})}
         world = ScenarioRegistry.load(
@@ -240,7 +248,9 @@ class TrainedAgent:
     def to_autogen(self, **options: Any) -> Any:
         """The agent for AutoGen: an `AssistantAgent`, also for teams.
 
-        Options are those of `AutoGenAdapter.wrap_agent`; `tools` are needed.
+        Where classic AutoGen is the one installed, it is a `ConversableAgent`. Options
+        are those of `AutoGenAdapter.wrap_agent` or `ClassicAutoGenAdapter.wrap_agent`;
+        `tools` are needed.
 
         Raises:
             MissingExtraError: AutoGen is missing, too old or too new.

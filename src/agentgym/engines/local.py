@@ -150,14 +150,14 @@ def resolve(config: TrainingConfig) -> tuple[Scenario, TrainingConfig]:
             f"name: should leave the version out, got '{resolved.name}'; versions are "
             "counted up by themselves."
         )
-    if resolved.scenario_options or _has_agent(resolved):
+    if resolved.scenario_options or resolved.kinds_of_agents:
         scenario = _load_scenario(resolved)
     return scenario, resolved
 
 
 def _load_scenario(config: TrainingConfig) -> Scenario:
     """The scenario with its options, and with what the agent brings along."""
-    tools = _agents().check_agent(config) if _has_agent(config) else ()
+    tools = _agents().check_agent(config) if config.kinds_of_agents else ()
     return ScenarioRegistry.load(
         config.scenario, agent_tools=tools, **config.scenario_options
     )
@@ -416,16 +416,12 @@ def make_rollout(
     config: TrainingConfig, scenario: Scenario, on_warning: Callable[[str], None]
 ) -> Rollout:
     """The built-in loop, or the agent that the settings name."""
-    if _has_agent(config):
+    if config.kinds_of_agents:
         rollout: Rollout = _agents().rollout_of(config, scenario, on_warning)
         return rollout
     return Rollout(
         scenario, max_steps=config.max_steps, tool_timeout=config.tool_timeout
     )
-
-
-def _has_agent(config: TrainingConfig) -> bool:
-    return config.agent is not None or config.agent_command is not None
 
 
 def _agents() -> ModuleType:

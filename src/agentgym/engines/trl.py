@@ -91,12 +91,12 @@ class TrlEngine(Engine):
                 f"The engine 'trl' trains language models, and the policy "
                 f"'{config.policy}' is none. Leave the policy out."
             )
-        if config.agent is None and config.agent_command is None:
+        if config.kinds_of_agents == 0:
             raise ConfigError(
-                "The engine 'trl' trains what answers agents: name one with agent or "
-                "agent_command."
+                "The engine 'trl' trains what answers agents: name one with agent, "
+                "agent_command or framework."
             )
-        if "," in (config.agent or "") or (config.agent and config.agent_command):
+        if config.kinds_of_agents > 1:
             raise ConfigError("The engine 'trl' trains one kind of agent; name one.")
         for name in _UNREAD:
             if name in config.model_fields_set:

@@ -80,6 +80,8 @@ class Framework:
         packages: What the adapter needs.
         modules: Where the classes of its agents are from.
         home: The adapter, as `module:Class`.
+        elder: The framework that is meant where this one is not installed, but that
+            one is.
     """
 
     name: str
@@ -88,6 +90,16 @@ class Framework:
     packages: tuple[Package, ...]
     modules: tuple[str, ...]
     home: str
+    elder: str = ""
+
+    @property
+    def installed(self) -> bool:
+        """Whether it is there, in whatever version."""
+        try:
+            metadata.version(self.packages[0].name)
+        except metadata.PackageNotFoundError:
+            return False
+        return True
 
     def problem(self) -> str | None:
         """Why it cannot be used; None if it can."""
@@ -102,7 +114,10 @@ ADAPTERS: dict[str, Framework] = {
             "langchain",
             "LangChain",
             "langchain",
-            (Package("langchain", "1.0", "2"), Package("langgraph", "1.0", "2")),
+            (
+                Package("langchain", "1.4.7", "1.5"),
+                Package("langgraph", "1.2.20", "1.3"),
+            ),
             ("langchain", "langchain_core", "langchain_classic", "langgraph"),
             "agentgym.integrations.langchain:LangChainAdapter",
         ),
@@ -113,12 +128,21 @@ ADAPTERS: dict[str, Framework] = {
             (Package("autogen-agentchat", "0.7.5", "0.8"),),
             ("autogen_agentchat",),
             "agentgym.integrations.autogen:AutoGenAdapter",
+            elder="autogen_classic",
+        ),
+        Framework(
+            "autogen_classic",
+            "classic AutoGen",
+            "autogen-classic",
+            (Package("autogen", "0.14.1", "0.15"),),
+            ("autogen",),
+            "agentgym.integrations.autogen_classic:ClassicAutoGenAdapter",
         ),
         Framework(
             "crewai",
             "CrewAI",
             "crewai",
-            (Package("crewai", "1.15", "2"),),
+            (Package("crewai", "1.15.30", "1.16"),),
             ("crewai",),
             "agentgym.integrations.crewai:CrewAIAdapter",
         ),
@@ -182,6 +206,9 @@ def adapter(name: str) -> FrameworkAdapter:
         near = did_you_mean(name, ADAPTERS)
         known = ", ".join(ADAPTERS)
         raise UsageError(f"There is no adapter '{name}'.{near} Available: {known}.")
+    if framework.elder and not framework.installed:
+        elder = ADAPTERS[framework.elder]
+        framework = elder if elder.installed else framework
     problem = framework.problem()
     if problem is not None:
         raise MissingExtraError(

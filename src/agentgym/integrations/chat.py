@@ -8,6 +8,7 @@ the only one that says when a language model of the user's is asked instead.
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,10 @@ _STUCK = (
     f"I stop here: {MAX_CALLS} calls in a row have not brought me to an answer. Please "
     "tell me more about what you need."
 )
+
+
+_ROLES = re.compile(r"select the next role from \[(?P<names>.*?)\]", re.DOTALL)
+"""How the groups of AutoGen, old and new, ask who is to speak."""
 
 
 class Turn(StrEnum):
@@ -204,6 +209,33 @@ def _stuck(answer: Answer) -> Answer:
     given = answer.completion
     completion = Completion(given.model, _STUCK, (), "stop", given.prompt_tokens, 0)
     return Answer(decision, completion)
+
+
+def speaker_form(messages: Sequence[Message]) -> dict[str, Any] | None:
+    """A choice among the members of a group, if that is what is asked for.
+
+    Returns:
+        What `response_format` has to be; `speaker_of` reads the answer.
+    """
+    found = [_ROLES.search(str(m.get("content") or "")) for m in messages]
+    asked = next((match for match in found if match is not None), None)
+    if asked is None:
+        return None
+    names = [name.strip(" '\"\n") for name in asked["names"].split(",")]
+    schema = {
+        "type": "object",
+        "properties": {"role": {"type": "string", "enum": names}},
+        "required": ["role"],
+    }
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": "next_role", "schema": schema},
+    }
+
+
+def speaker_of(content: str | None) -> str:
+    """The member that was chosen."""
+    return str(json.loads(content or "{}").get("role", ""))
 
 
 def retold(messages: Sequence[Message]) -> list[Message]:

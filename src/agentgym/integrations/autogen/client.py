@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,11 +21,15 @@ from autogen_core.tools import (
 from pydantic import BaseModel
 
 from agentgym.core.task import Message
-from agentgym.integrations.chat import Mind, Savings, Turn, retold
+from agentgym.integrations.chat import (
+    Mind,
+    Savings,
+    Turn,
+    retold,
+    speaker_form,
+    speaker_of,
+)
 from agentgym.serving.deciding import Answer
-
-_ROLES = re.compile(r"select the next role from \[(?P<names>.*?)\]", re.DOTALL)
-"""How a `SelectorGroupChat` asks who is to speak."""
 
 
 class AgentGymClient(ChatCompletionClient):
@@ -60,7 +63,7 @@ class AgentGymClient(ChatCompletionClient):
     ) -> CreateResult:
         """Decides."""
         said = [part for message in messages for part in _openai_messages(message)]
-        form = _form_of(json_output) or _roles_form(said)
+        form = _form_of(json_output) or speaker_form(said)
         decide = functools.partial(
             self._mind.decide,
             said,
@@ -158,7 +161,7 @@ def _result(answer: Answer, *, chosen: bool) -> CreateResult:
     ]
     content: Any = calls or done.content or ""
     if chosen and isinstance(content, str):
-        content = content.partition('"role": "')[2].rstrip('"}')
+        content = speaker_of(content)
     return CreateResult(
         finish_reason="function_calls" if calls else "stop",
         content=content,
@@ -219,23 +222,5 @@ def _form_of(
 ) -> dict[str, Any] | None:
     if json_output is None or isinstance(json_output, bool):
         return None
-    return _form("answer", json_output.model_json_schema())
-
-
-def _roles_form(messages: Sequence[Message]) -> dict[str, Any] | None:
-    """A choice among the members of a team, if that is what is asked for."""
-    found = [_ROLES.search(str(m.get("content") or "")) for m in messages]
-    asked = next((match for match in found if match is not None), None)
-    if asked is None:
-        return None
-    names = [name.strip(" '\"\n") for name in asked["names"].split(",")]
-    schema = {
-        "type": "object",
-        "properties": {"role": {"type": "string", "enum": names}},
-        "required": ["role"],
-    }
-    return _form("next_role", schema)
-
-
-def _form(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "json_schema", "json_schema": {"name": name, "schema": schema}}
+    schema = {"name": "answer", "schema": json_output.model_json_schema()}
+    return {"type": "json_schema", "json_schema": schema}

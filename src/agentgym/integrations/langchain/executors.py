@@ -100,8 +100,8 @@ def make_executor(
         raise MissingExtraError(
             "An executor",
             "langchain",
-            "langchain-classic is not installed (supported: 1.0 up to, not including,"
-            " 2)",
+            "langchain-classic is not installed (supported: 1.0.8 up to, not "
+            "including, 1.1)",
         ) from None
     system = system.replace("{", "{{").replace("}", "}}")
     if agent_type == "tool_calling":

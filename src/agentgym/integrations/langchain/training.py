@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -13,7 +13,7 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import (
     convert_to_messages,
 )
-from langchain_core.outputs import ChatResult
+from langchain_core.outputs import LLMResult
 from langchain_core.tools import BaseTool
 
 from agentgym.core.task import Message
@@ -197,39 +197,58 @@ def _run_async(arun: Callable[..., Any], given: Any, named: Any) -> Any:
 def route_models() -> None:
     """Leads what chat models are asked to the policy, while a seat is playing.
 
-    All of them, wherever in an agent they are hidden. A tool's own calls to a model are
-    not led here: tools run outside of the agent's context.
+    All of them, wherever in an agent they are hidden: LangChain offers no way to give
+    an agent that is made already another model. What is led away are the public
+    methods through which all models are asked. A tool's own calls to a model are not:
+    tools run outside of the agent's context.
     """
-    generate = BaseChatModel._generate_with_cache
-    agenerate = BaseChatModel._agenerate_with_cache
-    should_stream = BaseChatModel._should_stream
+    generate, agenerate = BaseChatModel.generate, BaseChatModel.agenerate
+    stream, astream = BaseChatModel.stream, BaseChatModel.astream
 
-    def answer(
-        seat: _LangChainSeat, messages: Any, stop: Any, options: Any
-    ) -> ChatResult:
-        asked = Asked(messages, stop, options, seat.definitions)
-        _, decided = asked.decide(seat.mind)
-        return result_of(asked.message(decided))
+    def answers(
+        seat: _LangChainSeat, conversations: Any, stop: Any, options: Any
+    ) -> LLMResult:
+        made = []
+        for messages in conversations:
+            asked = Asked(messages, stop, options, seat.definitions)
+            _, decided = asked.decide(seat.mind)
+            made.append(result_of(asked.message(decided)).generations)
+        return LLMResult(generations=made)
 
-    def routed(
-        self: Any, messages: Any, stop: Any = None, run_manager: Any = None, **kw: Any
-    ) -> Any:
+    @functools.wraps(generate)
+    def routed_generate(
+        self: Any, messages: Any, stop: Any = None, callbacks: Any = None, **kw: Any
+    ) -> LLMResult:
         seat = _SEAT.get()
         if seat is None:
-            return generate(self, messages, stop, run_manager, **kw)
-        return answer(seat, messages, stop, kw)
+            return generate(self, messages, stop, callbacks, **kw)
+        return answers(seat, messages, stop, kw)
 
-    async def arouted(
-        self: Any, messages: Any, stop: Any = None, run_manager: Any = None, **kw: Any
-    ) -> Any:
+    @functools.wraps(agenerate)
+    async def routed_agenerate(
+        self: Any, messages: Any, stop: Any = None, callbacks: Any = None, **kw: Any
+    ) -> LLMResult:
         seat = _SEAT.get()
         if seat is None:
-            return await agenerate(self, messages, stop, run_manager, **kw)
-        return await asyncio.to_thread(answer, seat, messages, stop, kw)
+            return await agenerate(self, messages, stop, callbacks, **kw)
+        return await asyncio.to_thread(answers, seat, messages, stop, kw)
 
-    def whole(self: Any, **kw: Any) -> bool:
-        return _SEAT.get() is None and should_stream(self, **kw)
+    @functools.wraps(stream)
+    def routed_stream(self: Any, *given: Any, **kw: Any) -> Iterator[Any]:
+        if _SEAT.get() is None:
+            yield from stream(self, *given, **kw)
+        else:
+            yield self.invoke(*given, **kw)
 
-    BaseChatModel._generate_with_cache = routed
-    BaseChatModel._agenerate_with_cache = arouted
-    BaseChatModel._should_stream = whole
+    @functools.wraps(astream)
+    async def routed_astream(self: Any, *given: Any, **kw: Any) -> AsyncIterator[Any]:
+        if _SEAT.get() is None:
+            async for chunk in astream(self, *given, **kw):
+                yield chunk
+        else:
+            yield await self.ainvoke(*given, **kw)
+
+    BaseChatModel.generate = routed_generate
+    BaseChatModel.agenerate = routed_agenerate
+    BaseChatModel.stream = routed_stream
+    BaseChatModel.astream = routed_astream

@@ -1,0 +1,328 @@
+"""Classic AutoGen (`import autogen`): trained agents out, its agents and groups in.
+
+`ConversableAgent` and `GroupChat`. In classic AutoGen an agent that calls a tool sends
+the call to whom it talks with, and that agent runs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import json
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from autogen import (
+    Agent,
+    ConversableAgent,
+    GroupChat,
+    GroupChatManager,
+    LLMConfig,
+    OpenAIWrapper,
+)
+from autogen.oai.oai_models import ChatCompletion
+from autogen.tools import Tool as NativeTool
+
+from agentgym.core.errors import UsageError
+from agentgym.core.task import Message
+from agentgym.core.tools import Tool
+from agentgym.core.trained_agent import TrainedAgent
+from agentgym.integrations.base import (
+    FrameworkAdapter,
+    Tools,
+    checked_tools,
+    live_tools,
+    run_tool,
+)
+from agentgym.integrations.chat import (
+    MODEL,
+    Mind,
+    Turn,
+    retold,
+    speaker_form,
+    speaker_of,
+)
+from agentgym.integrations.seats import Seat
+
+
+class ClassicAutoGenAdapter(FrameworkAdapter):
+    """Agents of classic AutoGen: conversable agents, and group chats of them."""
+
+    def wrap_agent(
+        self,
+        trained: TrainedAgent,
+        *,
+        tools: Tools | None = None,
+        llm: LLMConfig | dict[str, Any] | None = None,
+        defer_below: float = 0.0,
+        name: str = "agentgym",
+        system_message: str | None = None,
+        executor: ConversableAgent | None = None,
+        **options: Any,
+    ) -> ConversableAgent:
+        """A `ConversableAgent`, to talk with or for a group.
+
+        Args:
+            trained: Decides.
+            tools: What it may call: our tools, AutoGen's, plain functions, or functions
+                by the names of the tools it was trained on.
+            llm: Configuration of a model that writes the words, and decides in doubt.
+            defer_below: The `llm` decides where the confidence is lower than this.
+            name: Of the agent.
+            system_message: By default the scenario's prompt.
+            executor: Runs the tools, where another agent talks with this one. In a
+                group, and with `agent.run`, the agent sees to that itself.
+            **options: For `ConversableAgent`.
+        """
+        prompt = system_message or trained.metadata.get("system_prompt") or ""
+        mind = Mind.of(trained, llm, defer_below)
+        with _quiet():
+            agent = ConversableAgent(
+                name,
+                system_message=prompt,
+                llm_config=llm_config(),
+                **{"human_input_mode": "NEVER", **options},
+            )
+            for tool in live_tools(trained, tools):
+                native = _native_tool(tool)
+                agent.register_for_llm()(native)
+                if isinstance(tool, Tool):
+                    # Its own schema, not the one of the function that runs it.
+                    agent.update_tool_signature(tool.to_openai(), False, True)
+                for runs in filter(None, (agent, executor)):
+                    native.register_for_execution(runs)
+        # At the end: with each tool the agent makes its client anew.
+        agent.register_model_client(model_client(mind, llm))
+        return agent
+
+    def extract_tools(self, agent: Any) -> list[Tool]:
+        """See `FrameworkAdapter`."""
+        found: dict[str, Tool] = {}
+        for member in _members(agent):
+            mine = [_our_tool(t, agent) for t in _definitions(member)]
+            if mine:
+                found |= {t.name: t for t in checked_tools(mine, f"'{member.name}'")}
+        return checked_tools(list(found.values()), "The agent of AutoGen")
+
+    def seat(self, agent: Any) -> Seat:
+        """See `FrameworkAdapter`."""
+        return _ClassicSeat(agent)
+
+
+# The model ---------------------------------------------------------------------------
+
+
+def llm_config() -> dict[str, Any]:
+    """What an agent's `llm_config` has to be for `model_client`."""
+    entry = {"model": MODEL, "model_client_cls": "AgentGymModelClient"}
+    return {"config_list": [entry]}
+
+
+def model_client(mind: Mind, llm: Any = None) -> type:
+    """A trained agent as a model client, for `agent.register_model_client`.
+
+    As `GroupChat(select_speaker_auto_model_client_cls=...)` it chooses among the names
+    of the members.
+    """
+    asked = OpenAIWrapper(**_plain(llm)) if llm is not None else None
+
+    class AgentGymModelClient:
+        savings = mind.savings
+
+        def __init__(self, config: dict[str, Any], **options: Any) -> None: ...
+
+        def create(self, params: dict[str, Any]) -> Any:
+            said = [_openai_message(m) for m in params["messages"]]
+            tools = params.get("tools") or []
+            form = speaker_form(said)
+            turn, answer = mind.decide(
+                said,
+                tools,
+                tool_choice=params.get("tool_choice"),
+                response_format=form,
+            )
+            if turn is Turn.ACT or asked is None:
+                made = ChatCompletion.model_validate(answer.completion.to_dict())
+                if form is not None:
+                    message = made.choices[0].message
+                    message.content = speaker_of(message.content)
+                return made
+            given = {"messages": retold(said)}
+            if turn is Turn.DEFER:
+                given = {"messages": params["messages"], "tools": tools}
+            response = asked.create(**{k: v for k, v in given.items() if v})
+            used = response.usage
+            mind.savings.note_llm(used.total_tokens if used is not None else 0)
+            return response
+
+        @staticmethod
+        def message_retrieval(response: Any) -> list[Any]:
+            messages = [choice.message for choice in response.choices]
+            return [m if m.tool_calls else m.content or "" for m in messages]
+
+        @staticmethod
+        def cost(response: Any) -> float:
+            return 0.0
+
+        @staticmethod
+        def get_usage(response: Any) -> dict[str, Any]:
+            used = response.usage.model_dump() if response.usage is not None else {}
+            return {**used, "cost": 0.0, "model": response.model}
+
+    return AgentGymModelClient
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps AutoGen from telling each time that a client is still to be registered."""
+    logger = logging.getLogger("autogen.oai.client")
+    before = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _plain(llm: LLMConfig | dict[str, Any]) -> dict[str, Any]:
+    return dict(llm) if isinstance(llm, dict) else llm.model_dump()
+
+
+def _openai_message(given: dict[str, Any]) -> Message:
+    names = ("role", "content", "tool_calls", "tool_call_id")
+    message = {name: given[name] for name in names if given.get(name) is not None}
+    message.setdefault("content", None)
+    return message
+
+
+def _native_tool(tool: Any) -> NativeTool:
+    if isinstance(tool, NativeTool):
+        return tool
+    if not isinstance(tool, Tool):
+        return NativeTool(func_or_tool=tool)
+
+    def run(**arguments: Any) -> str:
+        return run_tool(tool, arguments)
+
+    return NativeTool(name=tool.name, description=tool.description, func_or_tool=run)
+
+
+# Agents in training ------------------------------------------------------------------
+
+
+class _ClassicSeat(Seat):
+    """An agent that talks with a user of ours, or a group."""
+
+    def __init__(self, agent: Any) -> None:
+        super().__init__()
+        self._agent = agent
+        group = _group(agent)
+        members = _members(agent)
+        names = {t["function"]["name"] for m in members for t in _definitions(m)}
+        functions = {name: self._routed(name) for name in names}
+        # Whoever talks with a single agent runs its tools, and hears its answers.
+        self._user = ConversableAgent(
+            "user",
+            human_input_mode="NEVER",
+            llm_config=False,
+            function_map={} if group else functions,
+            is_termination_msg=lambda message: not message.get("tool_calls"),
+        )
+        for member in members:
+            if member.client is not None:
+                with _quiet():
+                    member.client = OpenAIWrapper(
+                        **llm_config(), tools=_definitions(member) or None
+                    )
+                member.client.register_model_client(model_client(self.mind))
+            runs = set(member.function_map) & names
+            member.register_function({n: functions[n] for n in runs}, True)
+            member.get_human_input = self._human
+        if group is not None:
+            aside = Mind(lambda r: self._task.complete(r, side=True), limited=False)
+            group.select_speaker_auto_llm_config = llm_config()
+            group.select_speaker_auto_model_client_cls = model_client(aside)
+            # The manager goes by a copy of the group, as it was when it was made.
+            agent.register_reply(
+                Agent,
+                GroupChatManager.run_chat,
+                config=group,
+                reset_config=GroupChat.reset,
+            )
+
+    def begin(self, messages: Sequence[Message]) -> str | None:
+        for agent in (self._user, self._agent, *_members(self._agent)):
+            agent.reset()
+        if (group := _group(self._agent)) is not None:
+            group.reset()
+        *before, last = messages
+        for message in before:
+            pair = [self._user, self._agent]
+            if message.get("role") == "assistant":
+                pair.reverse()
+            content = str(message.get("content") or "")
+            pair[0].send(content, pair[1], request_reply=False, silent=True)
+        return self.go_on(str(last.get("content") or ""))
+
+    def go_on(self, content: str) -> str | None:
+        self._user.initiate_chat(
+            self._agent, message=content, clear_history=False, silent=True
+        )
+        group = _group(self._agent)
+        said = group.messages if group else self._user.chat_messages[self._agent]
+        return str(said[-1].get("content") or "")
+
+    def _routed(self, name: str) -> Callable[..., str]:
+        def run(**arguments: Any) -> str:
+            content = self._task.call_tool(name, arguments)
+            value = json.loads(content)
+            # Texts as they are, all else as JSON: so classic AutoGen has it.
+            return value if isinstance(value, str) else content
+
+        return run
+
+    def _human(self, prompt: str, **options: Any) -> str:
+        """What the task's user says, where a member of a group asks a person."""
+        group = _group(self._agent)
+        said = group.messages if group else self._user.chat_messages[self._agent]
+        reply = self._task.reply(str(said[-1].get("content") or "")) if said else None
+        return "exit" if reply is None else reply
+
+
+def _group(agent: Any) -> Any:
+    return agent.groupchat if isinstance(agent, GroupChatManager) else None
+
+
+def _members(agent: Any) -> list[Any]:
+    group = _group(agent)
+    return [agent] if group is None else list(group.agents)
+
+
+def _definitions(member: Any) -> list[dict[str, Any]]:
+    return list((member.llm_config or {}).get("tools") or ())
+
+
+def _our_tool(definition: dict[str, Any], agent: Any) -> Tool:
+    tool = Tool.from_openai(definition)
+    functions: dict[str, Any] = {}
+    for member in _members(agent):
+        functions |= {t.name: t.func for t in member.tools}
+        functions |= member.function_map
+    function = functions.get(tool.name)
+    if function is None:
+        raise UsageError(
+            f"Tool '{tool.name}' has no function. Register it with the agent, or for "
+            "execution with a member of its group."
+        )
+
+    def run(**arguments: Any) -> Any:
+        value = function(**arguments)
+        return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
+
+    return Tool(tool.name, tool.description, tool.parameters, run)
+
+
+async def _awaited(value: Any) -> Any:
+    return await value

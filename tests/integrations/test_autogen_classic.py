@@ -1,0 +1,165 @@
+"""Classic AutoGen itself: agents and groups in a real world, and in training."""
+
+# No annotations from the future: AutoGen could not make schemas of them.
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+pytest.importorskip("autogen.agentchat")
+
+from autogen import ConversableAgent, GroupChat, GroupChatManager
+
+import agentgym
+from agentgym import TrainedAgent
+from agentgym.core.errors import UsageError
+from agentgym.core.tools import ToolCall, ToolRunner
+from agentgym.integrations.autogen_classic import llm_config, model_client
+from agentgym.integrations.base import adapter
+from agentgym.integrations.chat import Mind
+
+
+def _user(**options: Any) -> ConversableAgent:
+    return ConversableAgent(
+        "customer",
+        human_input_mode="NEVER",
+        llm_config=False,
+        is_termination_msg=lambda message: not message.get("tool_calls"),
+        **options,
+    )
+
+
+def _answered(message: dict[str, Any]) -> bool:
+    """Whether a member of a group has answered the customer."""
+    at_it = message.get("tool_calls") or message.get("tool_responses")
+    return message.get("name") in ("clerk", "deputy", "helper") and not at_it
+
+
+def test_an_agent_and_who_runs_its_tools(trained: TrainedAgent, shop: Any) -> None:
+    user = _user()
+    agent = trained.to_autogen(tools=shop.tools, executor=user)
+    assert isinstance(agent, ConversableAgent)
+    answer = user.initiate_chat(agent, message=shop.prompt, silent=True)
+    shop.check()
+    assert answer.summary
+
+
+def test_an_agent_for_itself(trained: TrainedAgent, shop: Any) -> None:
+    agent = trained.to_autogen(tools=shop.tools)
+    response = agent.run(message=shop.prompt, max_turns=6)
+    response.process()
+    shop.check()
+
+
+@pytest.mark.parametrize("method", ["round_robin", "auto"])
+def test_a_group(trained: TrainedAgent, shop: Any, method: Any) -> None:
+    clerk = trained.to_autogen(tools=shop.tools, name="clerk")
+    deputy = trained.to_autogen(tools=shop.tools, name="deputy")
+    group = GroupChat(
+        [clerk, deputy],
+        messages=[],
+        max_round=12,
+        speaker_selection_method=method,
+        select_speaker_auto_llm_config=llm_config(),
+        select_speaker_auto_model_client_cls=model_client(Mind.of(trained)),
+    )
+    manager = GroupChatManager(group, llm_config=False, is_termination_msg=_answered)
+    user = ConversableAgent("customer", human_input_mode="NEVER", llm_config=False)
+    user.initiate_chat(manager, message=shop.prompt, silent=True)
+    shop.check()
+
+
+# In --------------------------------------------------------------------------------
+
+Topic = Literal["tides", "traffic", "pollen"]
+
+
+def get_report(topic: Topic) -> str:
+    """Get the report on a topic."""
+    return f"All is well with the {topic}."
+
+
+async def call_taxi(number: int) -> str:
+    """Call taxis, so many of them."""
+    return f"{number} taxis are on their way."
+
+
+def build(*tools: Any, name: str = "helper") -> ConversableAgent:
+    # A model of its own, which is never asked in training.
+    own = {"config_list": [{"model": "gpt-4o-mini", "api_key": "never-used"}]}
+    return ConversableAgent(
+        name,
+        llm_config=own,
+        human_input_mode="NEVER",
+        functions=list(tools or (get_report, call_taxi)),
+    )
+
+
+def build_group() -> GroupChatManager:
+    helper = build()
+    runner = ConversableAgent("runner", human_input_mode="NEVER", llm_config=False)
+    for tool in helper.tools:
+        tool.register_for_execution(runner)
+    group = GroupChat([helper, runner], messages=[], max_round=4)
+    return GroupChatManager(
+        group, llm_config=helper.llm_config, is_termination_msg=_answered
+    )
+
+
+def _tasks(folder: Path) -> Path:
+    lines = []
+    for i in range(18):
+        topic = ("tides", "traffic", "pollen")[i % 3]
+        said = f"How are the {topic} today ({i})?"
+        call: dict[str, Any] = {"name": "get_report", "arguments": {"topic": topic}}
+        if i % 2:
+            said = f"Please send {i} taxis."
+            call = {"name": "call_taxi", "arguments": {"number": i}}
+        message = {"role": "user", "content": said}
+        lines.append({"id": f"t{i}", "messages": [message], "expected": [call]})
+    path = folder / "tasks.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["agent", "group", "factory"])
+def test_agents_and_groups_are_trained(tmp_path: Path, kind: str) -> None:
+    agent = {"agent": build(), "group": build_group(), "factory": build}[kind]
+    result = agentgym.train(
+        agent,
+        tasks=_tasks(tmp_path),
+        home=tmp_path / "home",
+        episodes=240,
+        batch_size=8,
+        eval_tasks=4,
+        heldout_tasks=4,
+    )
+    assert result.metrics.tool_calls > 0
+    assert not {"agent_crash", "agent_timeout"} & set(result.metrics.failures)
+    back = result.to_autogen(tools=[get_report, call_taxi])
+    assert isinstance(back, ConversableAgent)
+
+
+def test_what_is_wrong_with_an_agent_is_said() -> None:
+    native = adapter("autogen")
+    toolless = ConversableAgent("toolless", llm_config=False)
+    with pytest.raises(UsageError, match="has no tools"):
+        native.extract_tools(toolless)
+    signature = {"name": "lost", "description": "", "parameters": {"type": "object"}}
+    agent = build()
+    agent.update_tool_signature({"type": "function", "function": signature}, False)
+    with pytest.raises(UsageError, match="Tool 'lost' has no function"):
+        native.extract_tools(agent)
+
+
+def test_a_tool_that_raises_costs_its_call_only() -> None:
+    def explode(count: int) -> str:
+        """Explodes."""
+        raise ValueError("boom")
+
+    (tool,) = adapter("autogen").extract_tools(build(explode))
+    result = ToolRunner().run(
+        {tool.name: tool}, ToolCall("explode", {"count": 1}), None
+    )
+    assert result.failure == "tool_error" and "boom" in result.content
