@@ -73,6 +73,13 @@ BUILTIN = {
         estimated_time="about a minute",
         path="agentgym.scenarios.customer_support.scenario:CustomerSupport",
     ),
+    "data_analysis": ScenarioInfo(
+        name="data_analysis",
+        description="Analyst of data files: filters, groups, statistics, charts",
+        difficulty="medium",
+        estimated_time="two minutes",
+        path="agentgym.scenarios.data_analysis.scenario:DataAnalysis",
+    ),
 }
 """The scenarios that come with AgentGym. A test keeps them equal to the classes."""
 
