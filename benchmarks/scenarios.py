@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import statistics
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from _common import Row, agentgym, mean_interval, measure, parser, report, say, table
@@ -34,6 +35,7 @@ QUICK_EPISODES = 512
 
 def train(scenario: str, policy: str, seed: int, episodes: int | None) -> Row:
     """Trains one seed."""
+    say(f"{scenario}, {policy}, seed {seed} ...")
     command = agentgym("train", scenario, "--policy", policy, "--seed", str(seed))
     command.append("--json")
     if episodes is not None:
@@ -120,18 +122,23 @@ def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("--scenario", choices=FIGURES, action="append")
     arguments.add_argument("--seeds", type=int, default=3)
+    arguments.add_argument(
+        "--jobs", type=int, default=1, help="trainings side by side; they slow down"
+    )
     arguments.add_argument("--results", nargs="+", type=Path, metavar="FILE")
     options = arguments.parse_args()
     seeds, episodes = (1, QUICK_EPISODES) if options.quick else (options.seeds, None)
     if options.results:
         rows = [row(json.loads(path.read_text())) for path in options.results]
     else:
-        rows = []
-        for scenario in options.scenario or FIGURES:
-            for policy in POLICIES:
-                for seed in range(seeds):
-                    say(f"{scenario}, {policy}, seed {seed} ...")
-                    rows.append(train(scenario, policy, seed, episodes))
+        runs = [
+            (scenario, policy, seed, episodes)
+            for scenario in options.scenario or FIGURES
+            for policy in POLICIES
+            for seed in range(seeds)
+        ]
+        with ThreadPoolExecutor(options.jobs) as pool:
+            rows = list(pool.map(lambda run: train(*run), runs))
     parts = []
     for scenario in dict.fromkeys(row["scenario"] for row in rows):
         mine = [row for row in rows if row["scenario"] == scenario]

@@ -585,26 +585,41 @@ def test_correlation_is_right_both_ways(scenario: DataAnalysis) -> None:
     environment.close()
 
 
-def test_some_right_arguments_are_better_than_none(scenario: DataAnalysis) -> None:
+def test_the_judge_tells_which_arguments_are_wrong(scenario: DataAnalysis) -> None:
     environment = scenario.create_environment()
     task = next(
         t
         for t in tasks_of(scenario, "train")
-        if t.tags[0] == "stat" and len(t.goal.plan) == 3
+        if t.tags[0] == "top" and t.goal.plan[1].tool == "aggregate_data"
     )
-    right = task.goal.plan[1].arguments
-    other = "sum" if right["statistic"] != "sum" else "mean"
-    rewards = []
-    for given in (
-        {**right, "statistic": other},
-        {"column": "Net Loss", "statistic": other},
-    ):
-        course = [task.goal.plan[0], Milestone("calculate_stats", given)] * 2
-        trajectory = play(environment, task, map(message, course))
-        if trajectory.outcome is None:
-            trajectory.success, trajectory.outcome = environment.outcome()
-        rewards.append(scenario.broadcast_rewards(trajectory)[1])
-    assert rewards[0] > rewards[1]
+    load, right = task.goal.plan[:2]
+    wrong = {**right.arguments, "group_by": "month", "order": "highest"}
+    if right.arguments["order"] == "highest":
+        wrong["order"] = "lowest"
+    environment.reset_task(task)
+    loaded = environment.act(message(load)).verdict
+    assert (loaded.correct, loaded.wrong_arguments) == (True, frozenset())
+    verdict = environment.act(message(Milestone("aggregate_data", wrong))).verdict
+    assert verdict.failure is FailureKind.BAD_ARGUMENTS
+    assert verdict.wrong_arguments == {"group_by", "order"}
+    other = Milestone("describe", {"column": wrong["column"], "aspect": "missing"})
+    assert environment.act(message(other)).verdict.wrong_arguments is None
+    environment.close()
+
+
+def test_what_follows_a_mistake_stays_close_to_it(scenario: DataAnalysis) -> None:
+    environment = scenario.create_environment()
+    task = next(t for t in tasks_of(scenario, "train") if len(t.goal.plan) == 3)
+    plan = list(task.goal.plan)
+    right = play(environment, task, [*map(message, plan), CLOSING])
+    early = Milestone("plot_chart", {"kind": "bar"})
+    late = play(
+        environment, task, [*map(message, [plan[0], early, *plan[1:]]), CLOSING]
+    )
+    assert right.success and late.success
+    good, mended = (scenario.broadcast_rewards(t) for t in (right, late))
+    assert mended[0] > max(mended[1:])
+    assert mended[2] - mended[1] < 0.5 * (good[1] - mended[1])
     environment.close()
 
 

@@ -77,7 +77,7 @@ BUILTIN = {
         name="data_analysis",
         description="Analyst of data files: filters, groups, statistics, charts",
         difficulty="medium",
-        estimated_time="two minutes",
+        estimated_time="three minutes",
         path="agentgym.scenarios.data_analysis.scenario:DataAnalysis",
     ),
 }

@@ -99,7 +99,10 @@ def draw_chart(kind: ChartKind, data: Series) -> Chart:
             axes.set_xticks(at, [str(data.x[i]) for i in at], rotation=20, fontsize=7)
         axes.set_xlabel(data.x_label)
         axes.set_ylabel(data.y_label)
-    axes.locator_params(axis="y", nbins=4)
+    # Few ticks: drawing their labels is most of the work.
+    axes.locator_params(axis="y", nbins=3)
+    if numeric:
+        axes.locator_params(axis="x", nbins=3)
     stream = io.BytesIO()
     # Without the name of the program: the same chart is the same bytes.
     figure.savefig(stream, format="png", metadata={"Software": None})

@@ -24,10 +24,11 @@ import numpy as np
 from agentgym.core.task import Split
 from agentgym.scenarios.data_analysis.names import DOMAINS, columns, values
 
-DATASETS: dict[Split, int] = {"train": 12, "validation": 4, "heldout": 6}
+DATASETS: dict[Split, int] = {"train": 8, "validation": 3, "heldout": 4}
 """Datasets of each domain in a split."""
 _NUMBERS: dict[Split, int] = {"train": 1000, "validation": 4000, "heldout": 7000}
-_OPEN = 128
+_OPEN = 80
+"""Datasets kept in memory, each of them some 6 MB."""
 _REMEMBERED = 512
 
 Kind = Literal["number", "category", "date", "code", "flag"]

@@ -6,12 +6,7 @@ from collections.abc import Sequence
 
 from agentgym.core.task import Task
 from agentgym.core.tools import FailureKind, Tool, ToolCall, ToolResult
-from agentgym.scenarios.data_analysis.plan import (
-    Goal,
-    Milestone,
-    same_arguments,
-    signature,
-)
+from agentgym.scenarios.data_analysis.plan import Goal, signature, wrong_arguments
 from agentgym.scenarios.data_analysis.tools import TOOLS, World
 from agentgym.scenarios.environment import RIGHT, Environment, Verdict
 
@@ -52,22 +47,26 @@ class DataAnalysisEnvironment(Environment):
         plan = self._goal.plan
         number = 0 if self._astray else self._next
         due = plan[number] if number < len(plan) else None
-        if due is not None and self._fits(due, call, result):
-            if result.ok:
-                self._next, self._astray = number + 1, False
-            return RIGHT
+        wrong = None
+        if due is not None and due.tool == call.name:
+            wrong = wrong_arguments(due, call)
+            if not wrong and self._suits(call, result):
+                if result.ok:
+                    self._next, self._astray = number + 1, False
+                return Verdict(True, wrong_arguments=wrong)
         if result.failure in (FailureKind.UNKNOWN_TOOL, FailureKind.BAD_ARGUMENTS):
-            return Verdict(False, result.failure)
+            return Verdict(False, result.failure, wrong_arguments=wrong)
         if result.ok and call.name in ("load_data", "filter_data"):
             self._astray = True
         if due is None or repeated:
             kind = FailureKind.NEEDLESS_CALL
-        elif due.tool == call.name:
+        elif wrong is not None:
             kind = FailureKind.BAD_ARGUMENTS
         else:
             kind = FailureKind.WRONG_TOOL
         # What the user was told cannot be taken back.
-        return Verdict(False, kind, harmful=result.ok and call.name == "answer")
+        harmful = result.ok and call.name == "answer"
+        return Verdict(False, kind, harmful, wrong)
 
     def judge_message(self, content: str) -> Verdict:
         """Closing is right once the question is answered."""
@@ -87,9 +86,8 @@ class DataAnalysisEnvironment(Environment):
         """Whether the question is answered, with its chart if one was wanted."""
         return self._next == len(self._goal.plan) and not self._astray
 
-    def _fits(self, due: Milestone, call: ToolCall, result: ToolResult) -> bool:
-        if due.tool != call.name or not same_arguments(due.arguments, call.arguments):
-            return False
-        if call.name == "plot_chart" and result.ok:
-            return self.world.charts[-1].shown in self._goal.charts
-        return True
+    def _suits(self, call: ToolCall, result: ToolResult) -> bool:
+        """Whether a chart shows what it should; other calls always suit."""
+        if call.name != "plot_chart" or not result.ok:
+            return True
+        return self.world.charts[-1].shown in self._goal.charts

@@ -62,21 +62,19 @@ class Goal:
         return (by_rows + by_bytes) / 2
 
 
-def same_arguments(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
-    """Whether arguments are right; what the plan leaves open may be anything."""
-    pair = {wanted.get("column"), wanted.get("other")}
-    if "other" in wanted and pair == {given.get("column"), given.get("other")}:
-        # Correlation is the same both ways.
-        return wanted.get("method") in (None, given.get("method"))
-    return all(_equal(value, given.get(name)) for name, value in wanted.items())
+def wrong_arguments(due: Milestone, call: ToolCall) -> frozenset[str]:
+    """Names of the arguments that are not as they should be.
 
-
-def share_right(due: Milestone, call: ToolCall) -> float:
-    """Share of the arguments that are right; 0 for another tool."""
-    if due.tool != call.name:
-        return 0.0
-    right = [_equal(v, call.arguments.get(n)) for n, v in due.arguments.items()]
-    return sum(right) / len(right)
+    What the plan leaves open may be anything, and correlation is the same both ways.
+    """
+    wanted, given = due.arguments, call.arguments
+    wrong = {n for n, value in wanted.items() if not _equal(value, given.get(n))}
+    swapped = {"column", "other"}
+    if wrong == swapped and {wanted[n] for n in swapped} == {
+        given.get(n) for n in swapped
+    }:
+        wrong = set()
+    return frozenset(wrong)
 
 
 def _equal(wanted: Any, given: Any) -> bool:

@@ -465,8 +465,8 @@ TOOLS = [
     ),
     Tool(
         "describe",
-        "Describe a column. How many values are missing, how many distinct values "
-        "there are, or which value is the most common.",
+        "Count the missing, empty or blank values of a column. Count how many "
+        "different, distinct values it has. Find its most common value.",
         _schema(
             column=_COLUMN,
             aspect=_one_of(("missing", "distinct", "most_common"), "what to tell"),
@@ -476,8 +476,9 @@ TOOLS = [
     ),
     Tool(
         "filter_data",
-        "Keep only the rows that meet a condition. Tells the share of rows, in "
-        "percent, that do.",
+        "Keep only the rows where a column equals a text. Exclude or leave out rows. "
+        "Restrict to rows where a number is above or below a limit. What share or "
+        "percentage of the rows meets the condition.",
         _schema(
             column=_COLUMN,
             condition=_one_of(tuple(_OPERATORS), "how to compare"),
@@ -493,8 +494,8 @@ TOOLS = [
     ),
     Tool(
         "aggregate_data",
-        "Group the rows by a category or by month, and find the group with the highest "
-        "or lowest total or average.",
+        "Which group has the highest or lowest total or average. Group the rows by a "
+        "category and compare. Break down by month: which month is highest or lowest.",
         _schema(
             group_by={
                 "anyOf": [_COLUMN, {"const": MONTH}],
@@ -509,8 +510,8 @@ TOOLS = [
     ),
     Tool(
         "calculate_stats",
-        "Calculate one statistic of a column of numbers: mean, median, sum, minimum, "
-        "maximum or standard deviation.",
+        "Calculate one statistic of a column: the average, median, total, minimum, "
+        "maximum or standard deviation of its numbers.",
         _schema(
             column=_COLUMN,
             statistic=_one_of(tuple(_STATISTICS), "which figure"),
@@ -520,8 +521,8 @@ TOOLS = [
     ),
     Tool(
         "detect_outliers",
-        "Count outliers and extreme values in a column of numbers, or find the month "
-        "with an anomaly.",
+        "Count outliers, extreme or suspicious values by a rule. Find the month in "
+        "which something abnormal happened: an anomaly.",
         _schema(
             column=_COLUMN,
             method=_one_of(("iqr", "zscore", "month"), "rule, or by month"),
@@ -531,8 +532,8 @@ TOOLS = [
     ),
     Tool(
         "run_correlation",
-        "Correlate two columns of numbers, or find the column that is most closely "
-        "related to one if no other is given.",
+        "Correlation between two columns: are they related? Without another column, "
+        "find the one that is most closely related and predicts best.",
         _schema(
             column=_COLUMN,
             method=_one_of(("pearson", "spearman"), "linear or rank correlation"),
@@ -543,8 +544,8 @@ TOOLS = [
     ),
     Tool(
         "plot_chart",
-        "Draw a chart of what was computed last. A line over months, bars for "
-        "categories, dots for two columns, a histogram for the values of one.",
+        "Draw a chart, plot, graph or picture of what was computed last. A line over "
+        "months, bars for categories, dots for two columns, a histogram for one.",
         _schema(kind=_one_of(CHART_KINDS, "kind of chart")),
         plot_chart,
         True,
