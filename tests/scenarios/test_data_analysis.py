@@ -72,11 +72,16 @@ KINDS: dict[str, datasets.Kind] = {
 }
 
 
-@pytest.fixture(params=["csv", "jsonl", "parquet"])
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    table = Table(ROWS, KINDS, f"sales_0001.{request.param}")
-    yield World({}, table)
-    table.close()
+@pytest.fixture(scope="module", params=["csv", "jsonl", "parquet"])
+def table(request: pytest.FixtureRequest) -> Iterator[Table]:
+    made = Table(ROWS, KINDS, f"sales_0001.{request.param}")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def world(table: Table) -> World:
+    return World({}, table)
 
 
 def value(result: dict[str, Any]) -> Any:
@@ -217,7 +222,8 @@ def test_what_is_scanned_is_counted_by_the_columns_that_are_read(world: World) -
     assert world.bytes_scanned == 64 + region + 64 + region
 
 
-def test_an_equal_query_is_computed_once_and_counted_twice(world: World) -> None:
+def test_an_equal_query_is_computed_once_and_counted_twice() -> None:
+    world = World({}, Table(ROWS, KINDS, "sales_0001.csv"))
     first = tools.aggregate_data(world, "month", "Unit Price", "sum", "highest")
     world.loaded().close()
     assert first == tools.aggregate_data(world, "month", "Unit Price", "sum", "highest")
@@ -474,7 +480,7 @@ def scenario() -> DataAnalysis:
     return DataAnalysis()
 
 
-def tasks_of(scenario: DataAnalysis, split: Split, count: int = 120) -> list[Task]:
+def tasks_of(scenario: DataAnalysis, split: Split, count: int = 60) -> list[Task]:
     return scenario.tasks(split, 0, count)
 
 
@@ -675,8 +681,9 @@ def test_worlds_leave_no_files_and_datasets_stay_bounded(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     open_table.cache_clear()
-    environment = scenario.create_environment()
-    for task in tasks_of(scenario, "validation", 30):
+    tasks = scenario.tasks("validation", 1, 12)
+    environment = scenario.create_environment(tasks)
+    for task in tasks:
         play(environment, task, [*map(message, task.goal.plan), CLOSING])
     environment.close()
     gc.collect()
