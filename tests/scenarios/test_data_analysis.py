@@ -693,6 +693,14 @@ def test_worlds_leave_no_files_and_datasets_stay_bounded(
     assert sum(DATASETS.values()) * len(DOMAINS) <= (info.maxsize or 0)
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts in /proc")
+def test_a_table_has_one_thread_of_its_own_at_most() -> None:
+    before = len(list(Path("/proc/self/task").iterdir()))
+    table = Table(ROWS, KINDS, "sales_0001.parquet")
+    assert len(list(Path("/proc/self/task").iterdir())) <= before + 1
+    table.close()
+
+
 def test_what_a_table_remembers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets, "_REMEMBERED", 3)
     table = Table(ROWS, KINDS, "sales_0001.csv")

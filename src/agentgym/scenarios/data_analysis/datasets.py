@@ -84,7 +84,10 @@ class Table:
         self.rows = len(next(iter(rows.values())))
         self.sizes = {name: _size(kinds[name], found) for name, found in rows.items()}
         self._known: OrderedDict[Any, Any] = OrderedDict()
-        self._database = duckdb.connect(":memory:", config={"threads": 1})
+        # One thread to read files with, not eight: there may be dozens of these.
+        self._database = duckdb.connect(
+            ":memory:", config={"threads": 1, "async_threads": 1}
+        )
         format_ = file.rpartition(".")[2]
         with tempfile.TemporaryDirectory(prefix="agentgym-data-") as folder:
             path = Path(folder) / file
