@@ -2,6 +2,7 @@
 #
 #   make demo       make an environment, install, train customer_support
 #   make test       install what the tests need and run them, with coverage
+#   make test-llm   the same for the policy llm, which needs torch
 #   make lint       ruff and mypy
 #   make docs-test  run the code blocks of README.md and docs/
 #   make clean      remove everything that was made, trained models included
@@ -16,7 +17,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 
 INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint docs-test clean
+.PHONY: demo test test-llm lint docs-test clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -24,6 +25,12 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -n auto --dist worksteal --ignore tests/docs --cov --cov-report term
+
+# The language model's arithmetic is tested with one thread, as the number of threads
+# may change the last bits of a result.
+test-llm: $(VENV)/.installed-llm
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal tests/policies/llm \
+	  --cov agentgym.policies.llm --cov-config=/dev/null --cov-fail-under 90 --cov-report term
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -52,3 +59,8 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing AgentGym and what its tests need into $(VENV)"
 	@$(INSTALL) -e '.[analysis,api,dev]'
 	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-llm: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing AgentGym with its language model into $(VENV)"
+	@$(INSTALL) -e '.[api,dev,llm]'
+	@touch $@ $(VENV)/.installed-dev $(VENV)/.installed

@@ -18,8 +18,8 @@ import numpy as np
 from agentgym.core.task import Message, Task
 from agentgym.core.tools import Tool, ToolCall
 from agentgym.policies.base import GREEDY, Decision, DecisionRequest, Sampling
-from agentgym.policies.planner.candidates import choices, find_candidates, is_choice
-from agentgym.policies.planner.conversation import Called, Part, Reader, Said
+from agentgym.policies.calls.candidates import choices, find_candidates, is_choice
+from agentgym.policies.calls.conversation import Called, Part, Reader, Said
 from agentgym.policies.planner.encoder import WIDTH, SentenceEncoder
 from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.environment import Environment

@@ -177,3 +177,14 @@ def test_no_such_folder(trained: Any) -> None:
     done = trained("evaluate", "no/such/folder")
     assert done.code == 2
     assert "no/such/folder" in done.error
+
+
+def test_pull(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from agentgym.policies.llm import models
+
+    monkeypatch.setattr(models, "find_model", lambda name, progress: tmp_path / name)
+    assert cli("models", "pull", "smollm2-135m", "--json").json == {
+        "model": "smollm2-135m",
+        "path": str(tmp_path / "smollm2-135m"),
+    }
+    assert "smollm2-135m is in" in cli("models", "pull", "smollm2-135m").out

@@ -128,7 +128,7 @@ def test_every_field_that_users_want_is_an_option(cli: Any) -> None:
         (["suport"], 2, ["Scenario 'suport' not found", "Available: customer_supp"]),
         (["no_such_module:X"], 1, ["no_such_module", "cannot be imported"]),
         (["tiny_scenario:Tinny"], 1, ["Did you mean 'Tiny'?"]),
-        ([TINY, "--policy", "llm"], 2, ["Policy 'llm' not found", "planner"]),
+        ([TINY, "--policy", "nobody"], 2, ["Policy 'nobody' not found", "planner"]),
         ([TINY, "--engine", "trl"], 2, ["Engine 'trl' not found", "local"]),
         ([TINY, "--episodes", "0"], 2, ["episodes", "greater than 0"]),
         ([TINY, "--episodes", "-5"], 2, ["episodes", "greater than 0"]),

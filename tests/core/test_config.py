@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -209,6 +209,7 @@ def test_dict_round_trip(values: dict[str, Any]) -> None:
 
 
 @given(values=settings)
+@example(values={"engine": "a\x85b"})
 def test_yaml_round_trip(
     tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any]
 ) -> None:

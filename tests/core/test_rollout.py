@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentgym.core.errors import ScenarioError
-from agentgym.core.rollout import _FORK_EXPLORATION, _ROOTS, Rollout
+from agentgym.core.rollout import _ROOTS, FORK_EXPLORATION, Rollout
 from agentgym.core.task import Message, Split, Task
 from agentgym.core.tools import FailureKind, Tool, ToolCall, ToolResult
 from agentgym.core.trajectory import Group, Trajectory
@@ -207,7 +207,7 @@ def test_branches_repeat_what_was_right_and_explore_there(make: Make) -> None:
     assert right == [1] * _ROOTS + [2, 2, 4, 4]
     # Once each, right after the opening and one or two calls with their answers.
     explored = Counter(asked for asked in policy.asked if asked[0] is not None)
-    assert explored == {(_FORK_EXPLORATION, 3): 2, (_FORK_EXPLORATION, 5): 2}
+    assert explored == {(FORK_EXPLORATION, 3): 2, (FORK_EXPLORATION, 5): 2}
 
 
 def test_what_was_repeated_is_told_from_what_was_decided(make: Make) -> None:

@@ -223,8 +223,8 @@ def test_a_model_of_a_policy_that_is_not_here(
     folder = tmp_path / "copy"
     shutil.copytree(result.trained_model_path, folder)
     about = json.loads((folder / "agent.json").read_text())
-    (folder / "agent.json").write_text(json.dumps({**about, "policy": "llm"}))
-    with pytest.raises(PolicyNotFoundError, match="Available: planner"):
+    (folder / "agent.json").write_text(json.dumps({**about, "policy": "nobody"}))
+    with pytest.raises(PolicyNotFoundError, match="Available: llm, planner"):
         TrainedAgent.load(folder)
 
 

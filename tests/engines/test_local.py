@@ -11,6 +11,7 @@ from agentgym import Trainer, TrainingConfig
 from agentgym.core.checkpoint import CheckpointFolder
 from agentgym.core.control import Control
 from agentgym.core.errors import (
+    ConfigError,
     EngineNotFoundError,
     PolicyNotFoundError,
     ScenarioError,
@@ -45,8 +46,8 @@ def test_engines_by_name() -> None:
 
 def test_policies_by_name() -> None:
     assert registry.create_policy("tiny", 1).state()["tool"].any()
-    with pytest.raises(PolicyNotFoundError, match="Available: planner"):
-        registry.create_policy("llm", 0)
+    with pytest.raises(PolicyNotFoundError, match="Available: llm, planner"):
+        registry.create_policy("nobody", 0)
 
 
 def test_what_the_store_holds_of_a_run(tmp_path: Path) -> None:
@@ -249,3 +250,10 @@ def test_a_control_keeps_its_own_source(tmp_path: Path) -> None:
     )
     assert len(iterations) == 2
     assert control.source is source
+
+
+@pytest.mark.parametrize("setting", [{"model": "smollm2-135m"}, {"free_form_tasks": 9}])
+def test_settings_of_a_language_model_need_one(setting: dict[str, Any]) -> None:
+    config = TrainingConfig(scenario="tiny_scenario:Tiny", policy="tiny", **setting)
+    with pytest.raises(ConfigError, match=r"Nothing reads the setting.*--policy llm"):
+        resolve(config)

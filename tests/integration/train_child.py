@@ -53,7 +53,8 @@ def main(home: str, moment: str, *rest: str) -> None:
     if rest == ("resume",):
         Trainer.resume("last", home=home, listeners=[hear])
     else:
-        settings = {k: int(v) for k, v in (part.split("=") for part in rest)}
+        pairs = [part.split("=") for part in rest]
+        settings: Any = {k: int(v) if v.isdigit() else v for k, v in pairs}
         Trainer(home=home, listeners=[hear]).train("tiny_scenario:Tiny", **settings)
 
 

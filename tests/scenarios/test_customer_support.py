@@ -17,6 +17,7 @@ from agentgym.core.task import SPLITS, Split, Task
 from agentgym.core.tools import FailureKind, ToolCall, ToolError, ToolRunner, tool_map
 from agentgym.scenarios.checks import check_scenario
 from agentgym.scenarios.customer_support import tools as shop
+from agentgym.scenarios.customer_support.goals import Milestone
 from agentgym.scenarios.customer_support.knowledge import (
     ARTICLES,
     CITIES,
@@ -30,7 +31,6 @@ from agentgym.scenarios.customer_support.scenario import (
     CustomerSupport,
     CustomerSupportEnvironment,
 )
-from agentgym.scenarios.customer_support.tasks import Milestone
 from agentgym.scenarios.customer_support.world import REFUND_WINDOWS, World
 from agentgym.scenarios.wording import split_of
 

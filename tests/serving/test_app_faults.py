@@ -19,8 +19,8 @@ from openai import OpenAI
 
 from agentgym import TrainedAgent
 from agentgym.policies.base import GREEDY, Decision, DecisionRequest, Sampling
-from agentgym.serving import app as module
-from agentgym.serving.batching import Batcher
+from agentgym.serving import http as module
+from agentgym.serving.batching import Batcher, Overloaded
 
 KEY = "secret"
 Served = Any
@@ -180,7 +180,7 @@ def test_too_many_wait(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def _overloaded(self: Any, item: Any) -> Any:
-    raise module.Overloaded
+    raise Overloaded
 
 
 def test_clients_that_go_away_do_no_harm(serve: Any) -> None:

@@ -220,6 +220,23 @@ def test_a_call_that_must_be_made_and_cannot() -> None:
     assert raised.value.code == "no_call_possible"
 
 
+def test_an_answer_that_fits_a_schema() -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "string"}}}
+    format_ = {"type": "json_schema", "json_schema": {"name": "find", "schema": schema}}
+    request = _parse(tools=TOOLS, response_format=format_)
+    decision = request.to_decision()
+    assert decision.must_call
+    # The name is taken by a tool already.
+    assert [tool.name for tool in decision.tools][-1] == "find_answer"
+    done = complete(request, _called(ToolCall("find_answer", {"x": "é"})), _count)
+    assert json.loads(done.content or "") == {"x": "é"}
+    assert (done.calls, done.finish_reason) == ((), "stop")
+    assert complete(request, _called(ToolCall("find", {})), _count).calls
+    with pytest.raises(ApiError) as raised:
+        complete(request, _said("Which order?"), _count)
+    assert raised.value.param == "response_format"
+
+
 @pytest.mark.parametrize("usage", [False, True])
 @pytest.mark.parametrize(
     "decision",

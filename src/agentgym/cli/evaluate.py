@@ -82,7 +82,7 @@ def load_agent(ref: str) -> tuple[str, TrainedAgent]:
         ModelNotFoundError: There is no such model or folder.
         FormatError: The folder holds no model that can be read.
     """
-    from agentgym.cli.train import fetch_encoder
+    from agentgym.cli.train import fetch_weights
     from agentgym.core.errors import ModelNotFoundError
     from agentgym.core.trained_agent import TrainedAgent
 
@@ -96,8 +96,10 @@ def load_agent(ref: str) -> tuple[str, TrainedAgent]:
             # A folder right here has a name without a separator, too.
             if not path.is_dir():
                 raise
-    if (path / "agent.json").is_file():
-        fetch_encoder(quiet=False)
+    if (path / "llm.json").is_file():
+        fetch_weights("llm", None, quiet=False)
+    elif (path / "agent.json").is_file():
+        fetch_weights("planner", None, quiet=False)
     return ref, TrainedAgent.load(path)
 
 
@@ -106,6 +108,7 @@ def _figures(metrics: dict[str, Any]) -> Table:
 
     rows = [
         ("tool reliability", tables.rate(metrics, "tool_reliability")),
+        *_free_form(metrics),
         ("task success", tables.rate(metrics, "task_success")),
         *(
             (name.replace("_", " "), tables.measure(metrics, name))
@@ -117,6 +120,15 @@ def _figures(metrics: dict[str, Any]) -> Table:
         ("calibration error", tables.share(metrics["calibration_error"])),
     ]
     return tables.Table(("figure", "value [95% interval]"), rows)
+
+
+def _free_form(metrics: dict[str, Any]) -> list[tuple[str, str]]:
+    from agentgym.ui.tables import rate
+
+    if metrics.get("free_form_reliability") is None:
+        return []
+    label = f"free-form, {metrics['free_form_tasks']} tasks"
+    return [(label, rate(metrics, "free_form_reliability"))]
 
 
 def _tools(per_tool: dict[str, dict[str, int]]) -> Table:

@@ -24,7 +24,7 @@ from agentgym.core.errors import UsageError
 if TYPE_CHECKING:
     from agentgym.store import ModelRow
 
-app = command_group("List, show, compare and delete trained models.")
+app = command_group("List, show, compare and delete models; pull language models.")
 
 ModelArgument = Annotated[
     str,
@@ -34,6 +34,28 @@ ModelArgument = Annotated[
         " such as customer_support_v1.2.",
     ),
 ]
+
+
+@app.command(cls=Command)
+def pull(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="smollm2-135m, or a name on the Hugging Face hub."
+        ),
+    ],
+    json: JsonOption = False,
+) -> None:
+    """Fetch a language model for the policy llm, before it is needed."""
+    from agentgym.policies.llm.models import find_model
+    from agentgym.utils.assets import rich_progress
+
+    with rich_progress() as progress:
+        folder = find_model(model, progress)
+    if json:
+        print_json({"model": model, "path": str(folder)})
+    else:
+        print(f"{model} is in {folder}.")
 
 
 @app.command("list", cls=Command)

@@ -83,6 +83,7 @@ def train(
     episodes: Annotated[str | None, _option("episodes", "N")] = None,
     seed: Annotated[str | None, _option("seed", "N")] = None,
     policy: Annotated[str | None, _option("policy", "NAME")] = None,
+    model: Annotated[str | None, _option("model", "NAME")] = None,
     engine: Annotated[str | None, _option("engine", "NAME")] = None,
     framework: Annotated[str | None, _option("framework", "NAME")] = None,
     gpu_provider: Annotated[
@@ -98,11 +99,16 @@ def train(
     eval_every: Annotated[str | None, _option("eval_every", "N")] = None,
     eval_tasks: Annotated[str | None, _option("eval_tasks", "N")] = None,
     heldout_tasks: Annotated[str | None, _option("heldout_tasks", "N")] = None,
+    free_form_tasks: Annotated[str | None, _option("free_form_tasks", "N")] = None,
     target_reliability: Annotated[
         str | None, _option("target_reliability", "X")
     ] = None,
     failure_budget: Annotated[str | None, _option("failure_budget", "X")] = None,
     max_steps: Annotated[str | None, _option("max_steps", "N")] = None,
+    agent: Annotated[str | None, _option("agent", "MODULE:FUNCTION")] = None,
+    agent_command: Annotated[str | None, _option("agent_command", "COMMAND")] = None,
+    agent_concurrency: Annotated[str | None, _option("agent_concurrency", "N")] = None,
+    agent_timeout: Annotated[str | None, _option("agent_timeout", "SECONDS")] = None,
     components: Annotated[str | None, _option("components", "A,B")] = None,
     name: Annotated[str | None, _option("name", "NAME")] = None,
     home_folder: HomeOption = None,
@@ -123,6 +129,7 @@ def train(
             "episodes": episodes,
             "seed": seed,
             "policy": policy,
+            "model": model,
             "engine": engine,
             "framework": framework,
             "gpu_provider": gpu_provider,
@@ -136,9 +143,14 @@ def train(
             "eval_every": eval_every,
             "eval_tasks": eval_tasks,
             "heldout_tasks": heldout_tasks,
+            "free_form_tasks": free_form_tasks,
             "target_reliability": target_reliability,
             "failure_budget": failure_budget,
             "max_steps": max_steps,
+            "agent": agent,
+            "agent_command": agent_command,
+            "agent_concurrency": agent_concurrency,
+            "agent_timeout": agent_timeout,
             "components": components.split(",") if components else None,
             "name": name,
         }.items()
@@ -201,23 +213,30 @@ def prepare(config: TrainingConfig, *, quiet: bool) -> dict[str, float]:
 
     get_engine(config.engine)
     scenario, config = resolve(config)
-    if config.policy == "planner":
-        fetch_encoder(quiet=quiet)
+    fetch_weights(config.policy, config.model, quiet=quiet)
     targets = scenario.success_criteria()
     if config.target_reliability is not None:
         targets = {**targets, "tool_reliability": config.target_reliability}
     return targets
 
 
-def fetch_encoder(*, quiet: bool) -> None:
-    """Gets the planner's encoder now: its progress bar and the view exclude others."""
+def fetch_weights(policy: str, model: str | None, *, quiet: bool) -> None:
+    """Gets what a policy needs now: its progress bar and the view exclude others."""
     from agentgym.utils.assets import MINILM, fetch, rich_progress
 
+    def get(progress: Callable[[str, int, int | None], None] | None) -> None:
+        if policy == "planner":
+            fetch(MINILM, progress)
+        elif policy == "llm":
+            from agentgym.policies.llm.models import EMBEDDED, find_model
+
+            find_model(model or EMBEDDED, progress)
+
     if quiet:
-        fetch(MINILM)
+        get(None)
         return
     with rich_progress() as progress:
-        fetch(MINILM, progress)
+        get(progress)
 
 
 def carry_out(

@@ -60,6 +60,12 @@ class TrainingConfig(BaseModel):
         description="Agent framework that the trained agent will be handed to.",
     )
     policy: str = Field("planner", min_length=1, description="What decides and learns.")
+    model: str | None = Field(
+        None,
+        min_length=1,
+        description="Language model of the policy llm: smollm2-135m, a name on the "
+        "Hugging Face hub, or a folder; unset: smollm2-135m.",
+    )
     engine: str = Field(
         "local", min_length=1, description="Where the training loop runs."
     )
@@ -105,6 +111,12 @@ class TrainingConfig(BaseModel):
     heldout_tasks: int = Field(
         400, gt=0, description="Held-out tasks of the evaluation at the end."
     )
+    free_form_tasks: int = Field(
+        40,
+        gt=0,
+        description="Held-out tasks on which a language model is also measured "
+        "without the constraint.",
+    )
     target_reliability: FiniteFloat | None = Field(
         None,
         gt=0,
@@ -123,6 +135,21 @@ class TrainingConfig(BaseModel):
     )
     tool_timeout: FiniteFloat = Field(
         10.0, gt=0, description="Seconds that a tool call may take."
+    )
+    agent: str | None = Field(
+        None,
+        min_length=1,
+        description="Agent that plays, in the place of the built-in loop: "
+        "module:function.",
+    )
+    agent_command: str | None = Field(
+        None, min_length=1, description="The same as a command line."
+    )
+    agent_concurrency: int = Field(
+        8, gt=0, description="Agents that run at the same time."
+    )
+    agent_timeout: FiniteFloat = Field(
+        120.0, gt=0, description="Seconds that an agent may take for an episode."
     )
     components: Annotated[list[str], Field(min_length=1)] | None = Field(
         None,
@@ -206,6 +233,15 @@ class TrainingConfig(BaseModel):
                 f"gpu_provider '{self.gpu_provider}' is read by nobody: the engine "
                 f"'local' runs on this machine. Use gpu_provider auto or local."
             )
+        if self.agent is not None and self.agent_command is not None:
+            raise ConfigError("agent and agent_command exclude each other; set one.")
+        if self.agent is None and self.agent_command is None:
+            for name in ("agent_concurrency", "agent_timeout"):
+                if name in self.model_fields_set:
+                    raise ConfigError(
+                        f"Nothing reads {name} without an agent. Set agent or "
+                        "agent_command, or leave it out."
+                    )
         values: dict[str, Any] = {}
         sources: dict[str, Source] = {}
         layers: tuple[tuple[Source, Mapping[str, Any]], ...] = (
@@ -253,6 +289,9 @@ class TrainingConfig(BaseModel):
         lines = []
         for name, value in self.model_dump(mode="json").items():
             text = yaml.safe_dump({name: value}, allow_unicode=True, width=10**6)
+            if yaml.safe_load(text) != {name: value}:
+                # Some line breaks of Unicode only survive escaped.
+                text = yaml.safe_dump({name: value}, width=10**6)
             single = text.count("\n") == 1 and sources[name] != "user"
             lines.append(f"{text[:-1]}  # {sources[name]}\n" if single else text)
         try:

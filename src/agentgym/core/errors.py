@@ -14,6 +14,7 @@
     ├── StoreError                   the home folder or its database cannot be used
     ├── ServingError                 a server cannot be started
     ├── FailureBudgetExceeded        too many episodes failed outside the policy
+    ├── ContextExceeded              a conversation is longer than a model can read
     ├── TrainingDiverged             an update produced numbers that are not finite
     └── MissingExtraError            an optional dependency is not installed
 
@@ -111,6 +112,10 @@ class ServingError(AgentGymError):
 
 class FailureBudgetExceeded(AgentGymError):
     """Too many episodes failed for reasons outside the policy."""
+
+
+class ContextExceeded(AgentGymError):
+    """A conversation is longer than a model can read; nothing is cut off silently."""
 
 
 class TrainingDiverged(AgentGymError):

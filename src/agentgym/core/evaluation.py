@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agentgym.core.errors import ScenarioError
 from agentgym.core.result import MANUAL_HOURS, Interval, TrainingMetrics
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from agentgym.core.rollout import Rollout
     from agentgym.core.task import Task
     from agentgym.core.trajectory import Trajectory
-    from agentgym.policies.base import Policy
+    from agentgym.policies.base import Decider, Policy
 
 __all__ = [
     "MANUAL_HOURS",
@@ -115,6 +115,7 @@ class Evaluation:
         convergence_episode: int | None = None,
         manual_hours: float = MANUAL_HOURS,
         prices: Prices = PRICES,
+        free_form: Evaluation | None = None,
     ) -> TrainingMetrics:
         """The figures.
 
@@ -125,6 +126,7 @@ class Evaluation:
             convergence_episode: Episodes until validation first reached the target.
             manual_hours: Hours by hand that time savings count against.
             prices: What tokens cost.
+            free_form: The same policy without its constraint.
         """
         count = len(self.trajectories)
         success = self.solved / count if count else 0.0
@@ -156,6 +158,7 @@ class Evaluation:
             calibration_error=calibration_error(self.decisions),
             measures=self._measures(),
             manual_hours=manual_hours,
+            **_free_form(free_form),
         )
 
     def tool_reliability_interval(self) -> Interval:
@@ -230,7 +233,7 @@ class Evaluation:
         return dict(kinds.most_common())
 
 
-def evaluate(policy: Policy, rollout: Rollout, tasks: Sequence[Task]) -> Evaluation:
+def evaluate(policy: Decider, rollout: Rollout, tasks: Sequence[Task]) -> Evaluation:
     """Plays each task once, always taking the likeliest decision.
 
     Rewards are given for the record; nothing is learned, and what the policy kept
@@ -281,6 +284,16 @@ def _ratio_interval(pairs: Sequence[tuple[float, float]]) -> Interval:
     return wilson(ratio, total / design_effect)
 
 
+def evaluate_free_form(
+    policy: Policy, rollout: Rollout, tasks: Sequence[Task]
+) -> Evaluation | None:
+    """The same without the policy's constraint; None if it has none."""
+    unconstrained = policy.free_form()
+    if unconstrained is None:
+        return None
+    return evaluate(unconstrained, rollout, tasks)
+
+
 def wilson(p: float, n: float) -> Interval:
     """Wilson's 95% interval of a share `p` seen in `n` trials.
 
@@ -316,6 +329,16 @@ def calibration_error(
         for part in parts
     )
     return math.fsum(gaps) / len(decisions)
+
+
+def _free_form(evaluation: Evaluation | None) -> dict[str, Any]:
+    if evaluation is None:
+        return {}
+    return {
+        "free_form_reliability": evaluation.tool_reliability,
+        "free_form_reliability_interval": evaluation.tool_reliability_interval(),
+        "free_form_tasks": len(evaluation.trajectories),
+    }
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -63,6 +63,9 @@ class TrainingMetrics:
         measures: The scenario's own figures by name: `value`, `low` and `high` of its
             95% interval, and `tasks`, those that it says something about.
         manual_hours: What `time_savings` counts against.
+        free_form_reliability: Tool reliability of a language model without the
+            constraint under which it is trained: as another runtime would run it.
+        free_form_tasks: Tasks that this was measured on.
     """
 
     tool_reliability: float
@@ -85,12 +88,16 @@ class TrainingMetrics:
     calibration_error: float | None = None
     measures: dict[str, dict[str, float]] = field(default_factory=dict)
     manual_hours: float = MANUAL_HOURS
+    free_form_reliability: float | None = None
+    free_form_reliability_interval: Interval | None = None
+    free_form_tasks: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it; an interval is `[low, high]`."""
         result = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         for name in _INTERVALS:
-            result[name] = [result[name].low, result[name].high]
+            if result[name] is not None:
+                result[name] = [result[name].low, result[name].high]
         cleaned: dict[str, Any] = clean(result)
         return cleaned
 
@@ -101,11 +108,13 @@ class TrainingMetrics:
         Raises:
             FormatError: If a figure is missing, unknown or no figure.
         """
-        # Results from before scenarios had figures of their own have none.
         if isinstance(values, Mapping):
-            values = {"measures": {}, **values}
+            # Results of earlier versions do not have these.
+            values = {**_SINCE, **values}
         given = _fields(cls, values, "metrics")
         for name, value in given.items():
+            if value is None and name in _OPTIONAL:
+                continue
             if name in _INTERVALS:
                 if not isinstance(value, list | tuple) or len(value) != 2:
                     raise _wrong(name, "two numbers", value)
@@ -114,12 +123,22 @@ class TrainingMetrics:
                 if not isinstance(value, Mapping):
                     raise _wrong(name, "a mapping", value)
                 given[name] = dict(value)
-            elif value is not None or name not in _OPTIONAL:
+            else:
                 _number(name, value)
         return cls(**given)
 
 
-_INTERVALS = ("tool_reliability_interval", "task_success_interval")
+_INTERVALS = (
+    "tool_reliability_interval",
+    "task_success_interval",
+    "free_form_reliability_interval",
+)
+_SINCE = {
+    "free_form_reliability": None,
+    "free_form_reliability_interval": None,
+    "free_form_tasks": 0,
+    "measures": {},
+}
 _TABLES = ("per_tool", "failures", "measures")
 _OPTIONAL = (
     "cost_reduction",
@@ -127,6 +146,8 @@ _OPTIONAL = (
     "final_reward",
     "convergence_episode",
     "calibration_error",
+    "free_form_reliability",
+    "free_form_reliability_interval",
 )
 
 
@@ -251,6 +272,7 @@ class TrainingResult:
                 _share(before.tool_reliability, before.tool_reliability_interval),
                 _share(after.tool_reliability, after.tool_reliability_interval),
             ),
+            *self._free_form(),
             SummaryRow(
                 "Task success",
                 _share(before.task_success, before.task_success_interval),
@@ -285,6 +307,15 @@ class TrainingResult:
             SummaryRow("Training time", "", _seconds(after.total_training_time)),
             SummaryRow("Held-out tasks", f"{before.tasks:,}", f"{after.tasks:,}"),
         ]
+
+    def _free_form(self) -> list[SummaryRow]:
+        if self.metrics.free_form_reliability is None:
+            return []
+        before, after = (
+            _share(m.free_form_reliability, m.free_form_reliability_interval)
+            for m in (self.baseline, self.metrics)
+        )
+        return [SummaryRow("Free-form reliability", before, after)]
 
 
 _KINDS: dict[str, type] = {

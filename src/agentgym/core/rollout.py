@@ -11,12 +11,19 @@ from agentgym.core.errors import AgentGymError, ScenarioError
 from agentgym.core.task import Task
 from agentgym.core.tools import FailureKind, ToolRunner
 from agentgym.core.trajectory import Group, Step, Trajectory
-from agentgym.policies.base import GREEDY, DecisionRequest, Policy, Sampling
+from agentgym.policies.base import (
+    GREEDY,
+    Decider,
+    Decision,
+    DecisionRequest,
+    Sampling,
+)
 from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.environment import Environment
 
-# Where an episode branches off a sibling that went wrong, it should try other things.
-_FORK_EXPLORATION = 0.8
+FORK_EXPLORATION = 0.8
+"""Where an episode branches off a sibling that went wrong, it should try other things.
+"""
 
 # Siblings that start from the beginning, where the others branch off.
 _ROOTS = 2
@@ -44,7 +51,7 @@ class Rollout:
 
     def groups(
         self,
-        policy: Policy,
+        policy: Decider,
         tasks: Sequence[Task],
         group_size: int,
         sampling: Sampling,
@@ -95,7 +102,7 @@ class Rollout:
 
     def play(
         self,
-        policy: Policy,
+        policy: Decider,
         tasks: Sequence[Task],
         sampling: Sampling = GREEDY,
         seed: int = 0,
@@ -149,7 +156,7 @@ class Rollout:
 
     def _play(
         self,
-        policy: Policy,
+        policy: Decider,
         tasks: Sequence[Task],
         sampling: Sampling,
         seed: int,
@@ -168,7 +175,7 @@ class Rollout:
         ):
             sibling = siblings[i] if siblings else None
             trajectory.seed = sibling.seed if sibling else seed * 65_537 + i
-            if _guarded(trajectory, _begin, environment, trajectory, sibling):
+            if guarded(trajectory, _begin, environment, trajectory, sibling):
                 active.append((environment, trajectory))
         while active:
             requests = [
@@ -176,7 +183,7 @@ class Rollout:
                     environment.messages,
                     environment.tool_list,
                     environment.state_key,
-                    _FORK_EXPLORATION
+                    FORK_EXPLORATION
                     if siblings and all(s.replayed for s in trajectory.steps)
                     else None,
                 )
@@ -187,23 +194,14 @@ class Rollout:
             for (environment, trajectory), request, decision in zip(
                 active, requests, decisions, strict=True
             ):
-                step = Step(
-                    decision.message,
-                    state_key=request.state_key,
-                    prompt_tokens=decision.prompt_tokens,
-                    completion_tokens=decision.completion_tokens,
-                    latency=decision.latency,
-                    logprob=decision.logprob,
-                    confidence=decision.confidence,
-                    trace=decision.trace,
-                )
-                if not _guarded(trajectory, _act, environment, step):
+                step = step_of(decision, request.state_key)
+                if not guarded(trajectory, act, environment, step):
                     continue
                 trajectory.steps.append(step)
                 if not environment.done:
                     still.append((environment, trajectory))
                 else:
-                    _guarded(trajectory, _finish, environment, trajectory)
+                    guarded(trajectory, finish, environment, trajectory)
             active = still
         return trajectories
 
@@ -212,15 +210,31 @@ def _begin(
     environment: Environment, trajectory: Trajectory, sibling: Trajectory | None
 ) -> None:
     environment.reset_task(trajectory.task, trajectory.seed)
-    for step in _right_steps(sibling) if sibling else ():
+    for step in right_steps(sibling) if sibling else ():
         again = Step(step.message, state_key=environment.state_key, replayed=True)
         again.prompt_tokens = step.prompt_tokens
         again.completion_tokens = step.completion_tokens
-        _act(environment, again)
+        act(environment, again)
         trajectory.steps.append(again)
 
 
-def _right_steps(trajectory: Trajectory) -> list[Step]:
+def step_of(decision: Decision, state_key: str) -> Step:
+    """A decision that waits to be acted upon."""
+    return Step(
+        decision.message,
+        state_key=state_key,
+        prompt_tokens=decision.prompt_tokens,
+        completion_tokens=decision.completion_tokens,
+        latency=decision.latency,
+        logprob=decision.logprob,
+        confidence=decision.confidence,
+        sampled=decision.sampled,
+        trace=decision.trace,
+    )
+
+
+def right_steps(trajectory: Trajectory) -> list[Step]:
+    """The steps before the first wrong one."""
     return list(itertools.takewhile(lambda step: step.correct, trajectory.steps))
 
 
@@ -231,13 +245,14 @@ def _furthest(group: Group) -> Trajectory | None:
         if trajectory.success:
             return None
         if trajectory.failure is None:
-            right = len(_right_steps(trajectory))
+            right = len(right_steps(trajectory))
             if most < right < len(trajectory.steps):
                 best, most = trajectory, right
     return best
 
 
-def _act(environment: Environment, step: Step) -> None:
+def act(environment: Environment, step: Step) -> None:
+    """Lets a decision have its effect, and notes what came of it."""
     outcome = environment.act(step.message)
     step.calls, step.results = outcome.calls, outcome.results
     step.correct, step.failure = outcome.verdict.correct, outcome.verdict.failure
@@ -247,12 +262,13 @@ def _act(environment: Environment, step: Step) -> None:
     step.latency += sum(result.latency for result in outcome.results)
 
 
-def _finish(environment: Environment, trajectory: Trajectory) -> None:
+def finish(environment: Environment, trajectory: Trajectory) -> None:
+    """Judges an episode that is over."""
     trajectory.success, trajectory.outcome = environment.outcome()
     environment.release()
 
 
-def _guarded(trajectory: Trajectory, function: Any, *arguments: Any) -> bool:
+def guarded(trajectory: Trajectory, function: Any, *arguments: Any) -> bool:
     """Runs a scenario's own code; if it raises, this episode breaks off, no other."""
     try:
         function(*arguments)

@@ -38,6 +38,14 @@ class FailureKind(StrEnum):
     """The agent spoke although a tool call was due."""
     AGENT_CRASH = "agent_crash"
     """The agent itself raised or vanished."""
+    AGENT_TIMEOUT = "agent_timeout"
+    """The agent did not end within its time limit."""
+    AGENT_FLOOD = "agent_flood"
+    """The agent asked more often than one episode can need."""
+    NO_DECISION = "no_decision"
+    """The agent ended before any decision had an effect."""
+    UPSTREAM_ERROR = "upstream_error"
+    """The server behind the agent's endpoint failed, and the agent with it."""
 
 
 class ToolError(Exception):

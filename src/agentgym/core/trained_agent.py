@@ -23,7 +23,7 @@ from agentgym.core.errors import (
     ModelNotFoundError,
     StoreError,
 )
-from agentgym.core.evaluation import evaluate
+from agentgym.core.evaluation import evaluate, evaluate_free_form
 from agentgym.core.result import TrainingMetrics, clean
 from agentgym.core.rollout import Rollout
 from agentgym.core.task import Message, Split
@@ -207,7 +207,10 @@ class TrainedAgent:
                 config.seed if seed is None else seed,
                 config.heldout_tasks if tasks is None else tasks,
             )
-            return evaluate(self.policy, rollout, chosen).metrics()
+            some = chosen[: config.free_form_tasks]
+            return evaluate(self.policy, rollout, chosen).metrics(
+                free_form=evaluate_free_form(self.policy, rollout, some)
+            )
         finally:
             rollout.close()
 

@@ -26,7 +26,7 @@ from agentgym.core.checkpoint import Checkpoint, CheckpointFolder, Progress
 from agentgym.core.config import TrainingConfig
 from agentgym.core.control import ADJUSTABLE, Control, obey
 from agentgym.core.errors import ConfigError
-from agentgym.core.evaluation import evaluate
+from agentgym.core.evaluation import evaluate, evaluate_free_form
 from agentgym.core.events import (
     BaselineMeasured,
     CheckpointSaved,
@@ -347,6 +347,7 @@ def run_training(
         progress.iteration += 1
         progress.episodes += len(episodes)
         values = training_values(groups, signal, stats)
+        values |= policy.figures()
         values["learning_rate"] = rate
         values["episodes_per_second"] = len(episodes) / (time.perf_counter() - clock)
         events.emit(IterationDone(progress.iteration, progress.episodes, values))
@@ -356,7 +357,8 @@ def run_training(
     policy.calibrate(progress.best_decisions)
     trained_for = time.perf_counter() - began
     heldout = draw_tasks(scenario, "heldout", config.seed, config.heldout_tasks)
-    untrained = create_policy(config.policy, config.seed)
+    untrained = create_policy(config.policy, config.seed, config.model)
+    some = heldout[: config.free_form_tasks]
     before = evaluate(untrained, rollout, heldout)
     after = evaluate(policy, rollout, heldout)
     metrics = after.metrics(
@@ -365,8 +367,12 @@ def run_training(
         total_training_time=trained_for,
         convergence_episode=progress.convergence_episode,
         manual_hours=config.manual_hours,
+        free_form=evaluate_free_form(policy, rollout, some),
     )
-    baseline = before.metrics(manual_hours=config.manual_hours)
+    baseline = before.metrics(
+        manual_hours=config.manual_hours,
+        free_form=evaluate_free_form(untrained, rollout, some),
+    )
     # Without trajectories: what people read of held-out tasks they also tune on.
     where = progress.iteration, progress.episodes
     events.emit(EvaluationDone(*where, "heldout", metrics.to_dict()))

@@ -9,6 +9,21 @@ from agentgym.core.task import Message, Task
 from agentgym.core.tools import FailureKind, ToolCall, ToolResult
 
 
+@dataclass(frozen=True, slots=True)
+class SampledTokens:
+    """An answer as its sampler produced it, token by token; never text read again.
+
+    Attributes:
+        prompt: Ids that were read; empty if the sampler does not tell.
+        completion: Ids that were written.
+        logprobs: Of the ids that were written, one for each.
+    """
+
+    prompt: tuple[int, ...]
+    completion: tuple[int, ...]
+    logprobs: tuple[float, ...]
+
+
 @dataclass(slots=True)
 class Step:
     """One decision and what came of it.
@@ -32,6 +47,7 @@ class Step:
         confidence: The policy's own estimate that the decision is right.
         replayed: Repeated from a sibling that this episode branched off from, not
             decided anew: nothing is learned from it here.
+        sampled: The answer's tokens, where the policy has any.
         trace: What the policy needs to learn from the step; opaque to all others.
     """
 
@@ -51,6 +67,7 @@ class Step:
     advantage: float | None = None
     parameter_advantage: float | None = None
     replayed: bool = False
+    sampled: SampledTokens | None = None
     trace: Any = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -84,6 +101,7 @@ class Trajectory:
         outcome: How far it got, 0 to 1; None until judged.
         failure: Why the episode as a whole broke off (an agent that crashed).
         failure_text: What was raised then, for people.
+        agent: Which kind of agent took part; empty for the built-in loop.
     """
 
     task: Task
@@ -92,6 +110,7 @@ class Trajectory:
     outcome: float | None = None
     failure: FailureKind | None = None
     failure_text: str = ""
+    agent: str = ""
     seed: int = 0
     """Decided the injected faults; a branch takes it over with the steps it repeats."""
 

@@ -7,14 +7,21 @@ import datetime
 import os
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from agentgym.core.checkpoint import Checkpoint, CheckpointFolder
 from agentgym.core.config import TrainingConfig
 from agentgym.core.control import Control, deferred_interrupt
-from agentgym.core.errors import AgentGymError, ConfigError, ScenarioError, UsageError
+from agentgym.core.errors import (
+    AgentGymError,
+    ConfigError,
+    MissingExtraError,
+    ScenarioError,
+    UsageError,
+)
 from agentgym.core.events import (
     INTERRUPTED,
     BaselineMeasured,
@@ -37,7 +44,7 @@ from agentgym.core.trained_agent import TrainedAgent, library_versions
 from agentgym.core.trainer import Trained, run_training
 from agentgym.engines.base import Engine
 from agentgym.policies.base import COMPONENTS, Policy
-from agentgym.policies.registry import create_policy, policy_class
+from agentgym.policies.registry import create_policy, policy_class, takes_model
 from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.registry import ScenarioRegistry
 from agentgym.store import RunFields, Store
@@ -66,7 +73,7 @@ class LocalEngine(Engine):
         """Carries out a new run; see `Engine.train`."""
         scenario, config = resolve(config)
         with Store(home) as store:
-            policy = create_policy(config.policy, config.seed)
+            policy = create_policy(config.policy, config.seed, config.model)
             run = _Run(store, secrets.token_hex(4), config, scenario)
             store.create_run(
                 run.id,
@@ -97,7 +104,7 @@ class LocalEngine(Engine):
                 if (result := run.published()) is not None:
                     run.finish(result, listeners)
                     return result
-                policy = create_policy(config.policy, config.seed)
+                policy = create_policy(config.policy, config.seed, config.model)
                 start, warning = run.checkpoints.load()
                 # Rows of iterations that will be made again, and orders that were
                 # meant for the process before.
@@ -116,11 +123,19 @@ def resolve(config: TrainingConfig) -> tuple[Scenario, TrainingConfig]:
     """
     scenario = ScenarioRegistry.load(config.scenario)
     resolved = config.resolve(
-        scenario.training_defaults(),
+        scenario.training_defaults_for(config.policy),
         policy_class(config.policy).training_defaults,
         scenario.options,
     )
     trainable_components(resolved, scenario)
+    if _has_agent(resolved):
+        _agents().check_agent(resolved)
+    unread = sorted({"model", "free_form_tasks"} & config.model_fields_set)
+    if unread and not takes_model(config.policy):
+        raise ConfigError(
+            f"Nothing reads the setting '{unread[0]}': the policy '{config.policy}' "
+            "has no language model. Add --policy llm, or leave it out."
+        )
     if split_reference(resolved.name or "")[1] is not None:
         raise ConfigError(
             f"name: should leave the version out, got '{resolved.name}'; versions are "
@@ -249,10 +264,8 @@ class _Run:
     ) -> TrainingResult:
         """Trains, measures and publishes."""
         events = self._events(listeners)
-        rollout = Rollout(
-            self._scenario,
-            max_steps=self._config.max_steps,
-            tool_timeout=self._config.tool_timeout,
+        rollout = make_rollout(
+            self._config, self._scenario, lambda text: events.emit(Warned(text))
         )
         try:
             with self._commands(control), deferred_interrupt(control):
@@ -368,6 +381,32 @@ class _Run:
             yield
         finally:
             control.source = own
+
+
+def make_rollout(
+    config: TrainingConfig, scenario: Scenario, on_warning: Callable[[str], None]
+) -> Rollout:
+    """The built-in loop, or the agent that the settings name."""
+    if _has_agent(config):
+        rollout: Rollout = _agents().rollout_of(config, scenario, on_warning)
+        return rollout
+    return Rollout(
+        scenario, max_steps=config.max_steps, tool_timeout=config.tool_timeout
+    )
+
+
+def _has_agent(config: TrainingConfig) -> bool:
+    return config.agent is not None or config.agent_command is not None
+
+
+def _agents() -> ModuleType:
+    try:
+        from agentgym.agents import rollout
+    except ModuleNotFoundError as error:
+        if error.name not in ("starlette", "uvicorn"):
+            raise
+        raise MissingExtraError("Training an agent of yours", "api") from None
+    return rollout
 
 
 def _one_line(error: Exception) -> str:

@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
 from agentgym.core.task import Message
 from agentgym.core.tools import Tool, ToolCall
-from agentgym.core.trajectory import Group
+from agentgym.core.trajectory import Group, SampledTokens
 
 COMPONENTS = (
     "tool_selection",
@@ -51,6 +51,7 @@ class Decision:
         kind: A tool call, a question to the user, or the closing answer.
         logprob: Log-probability with which the sampler drew it.
         confidence: Calibrated estimate that the decision is right, 0 to 1.
+        sampled: The answer's tokens, where the policy has any.
         trace: What `learn` needs; opaque to everybody else.
     """
 
@@ -62,6 +63,7 @@ class Decision:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     latency: float = 0.0
+    sampled: SampledTokens | None = None
     trace: Any = None
 
 
@@ -91,6 +93,16 @@ class UpdateStats:
     steps_learned: int = 0
     gradient_norms: dict[str, float] = field(default_factory=dict)
     """By component; exactly 0.0 for a frozen one."""
+
+
+class Decider(Protocol):
+    """Whatever answers requests."""
+
+    def decide(
+        self, requests: Sequence[DecisionRequest], sampling: Sampling = GREEDY
+    ) -> list[Decision]:
+        """Answers all requests, in one batch."""
+        ...
 
 
 class Policy(ABC):
@@ -135,6 +147,18 @@ class Policy(ABC):
             entropy: Weight of the entropy bonus in this update.
             trainable: Components that may change; the others keep every bit.
         """
+
+    def free_form(self) -> Decider | None:
+        """The same policy without its constraint, for measuring; None if it has none.
+
+        A language model that is good only under our constraint is a trap for whoever
+        serves it elsewhere.
+        """
+        return None
+
+    def figures(self) -> dict[str, float]:
+        """Counts for the live view: tokens read, cache hits, memory, ..."""
+        return {}
 
     def calibrate(self, decisions: Sequence[tuple[float, bool]]) -> None:  # noqa: B027
         """Fits `confidence` on (raw confidence, was right) pairs of validation."""

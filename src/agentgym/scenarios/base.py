@@ -148,3 +148,11 @@ class Scenario(ABC):
     def training_defaults(self) -> dict[str, Any]:
         """Settings tuned for this scenario; a user's own settings win."""
         return {}
+
+    def training_defaults_for(self, policy: str) -> dict[str, Any]:
+        """The same for one policy, where what suits one does not suit another.
+
+        A language model learns from far fewer episodes than a planner, and each of
+        them costs far more, so it keeps its own settings.
+        """
+        return {} if policy == "llm" else self.training_defaults()

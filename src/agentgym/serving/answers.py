@@ -20,7 +20,8 @@ from agentgym.serving.protocol import ChatRequest, CountTokens
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 
-_DONE = b"data: [DONE]\n\n"
+DONE = b"data: [DONE]\n\n"
+"""The closing event of a stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,11 @@ def complete(
     Raises:
         ApiError: A tool must be called, and the policy could call none.
     """
+    answer = request.answer_tool
+    if answer is not None and [c.name for c in decision.calls] == [answer.name]:
+        return _in_words(
+            json.dumps(decision.calls[0].arguments), request, decision, count
+        )
     if decision.calls:
         calls = tuple(
             ToolCall(call.name, call.arguments, f"call_{secrets.token_hex(12)}")
@@ -136,14 +142,20 @@ def complete(
         return Completion(
             request.model, None, calls, "tool_calls", decision.prompt_tokens, tokens
         )
-    if request.must_call:
+    if request.must_call or answer is not None:
         raise invalid(
-            "tool_choice asks for a call, but the conversation has no value for a"
-            " required parameter of any tool that may be called.",
-            "tool_choice",
+            "The answer must be a call or fit a schema, but the conversation has no"
+            " value for a required parameter.",
+            "tool_choice" if request.must_call else "response_format",
             "no_call_possible",
         )
     whole = str(decision.message.get("content") or "")
+    return _in_words(whole, request, decision, count)
+
+
+def _in_words(
+    whole: str, request: ChatRequest, decision: Decision, count: CountTokens
+) -> Completion:
     text, reason = _ended(whole, request, count)
     tokens = decision.completion_tokens if text == whole else count(text)
     return Completion(request.model, text, (), reason, decision.prompt_tokens, tokens)
@@ -153,7 +165,7 @@ def events(completion: Completion, *, include_usage: bool = False) -> Iterator[b
     """The server-sent events of a streamed answer, the closing one included."""
     for chunk in completion.chunks(include_usage=include_usage):
         yield b"data: %b\n\n" % encode(chunk)
-    yield _DONE
+    yield DONE
 
 
 def model_dict(name: str, created: int) -> dict[str, Any]:

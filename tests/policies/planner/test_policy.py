@@ -17,9 +17,9 @@ from agentgym.core.task import Task
 from agentgym.core.tools import Tool
 from agentgym.core.trajectory import Group, Step, Trajectory
 from agentgym.policies.base import Decision, DecisionRequest, Sampling
+from agentgym.policies.calibration import Calibration
 from agentgym.policies.planner import learner
 from agentgym.policies.planner import policy as module
-from agentgym.policies.planner.calibration import Calibration
 from agentgym.policies.planner.encoder import WIDTH, EncodedText, SentenceEncoder
 from agentgym.policies.planner.policy import PlannerPolicy
 from agentgym.policies.planner.text_cache import TextCache

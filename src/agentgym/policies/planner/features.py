@@ -12,15 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from agentgym.core.tools import Tool
-from agentgym.policies.planner.candidates import (
-    NOTHING,
+from agentgym.policies.calls.candidates import (
     Candidate,
     choices,
     find_candidates,
     is_choice,
     schema_key,
 )
-from agentgym.policies.planner.conversation import (
+from agentgym.policies.calls.conversation import (
     Called,
     Field,
     Part,
@@ -28,6 +27,7 @@ from agentgym.policies.planner.conversation import (
     spaced,
     text_words,
 )
+from agentgym.policies.calls.wording import described, parameter_schemas
 from agentgym.policies.planner.encoder import WIDTH, EncodedText
 from agentgym.policies.planner.facts import PlaceFact, ToolFact, ValueFact
 from agentgym.policies.planner.heads import (
@@ -130,7 +130,7 @@ class ToolSet:
         self.parameters: list[list[Parameter]] = [
             [
                 _compile(tool, name, schema, slot, encode)
-                for name, schema in _schemas(tool).items()
+                for name, schema in parameter_schemas(tool).items()
             ]
             for tool in tools
         ]
@@ -139,8 +139,7 @@ class ToolSet:
         for compiled in self.parameters:
             for p in compiled:
                 if p.required and p.values is None and p.name not in self.askable:
-                    about = str(p.schema.get("description") or spaced(p.name))
-                    self.askable[p.name] = about
+                    self.askable[p.name] = described(p.name, p.schema)
         self.ask_options: Options | None = None
         if self.askable:
             asked = [f"{spaced(n)}: {d}" for n, d in self.askable.items()]
@@ -157,17 +156,6 @@ class ToolSet:
         return sum(p.query.nbytes for p in parameters) + sum(
             o.sentences.nbytes + o.embeddings.nbytes for o in listed if o is not None
         )
-
-
-def _schemas(tool: Tool) -> dict[str, Mapping[str, Any]]:
-    """Schemas of all parameters, those included that are only said to be required."""
-    given: dict[str, Any] = {**tool.properties}
-    for name in sorted(tool.required - given.keys()):
-        given[name] = True
-    return {
-        name: ({} if schema else NOTHING) if isinstance(schema, bool) else schema
-        for name, schema in given.items()
-    }
 
 
 def _compile(

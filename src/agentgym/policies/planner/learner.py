@@ -269,7 +269,7 @@ def _distributions(
 def _is_settled(distribution: _Distribution) -> bool:
     """Whether all went well and hardly anything else could have been drawn."""
     return all(
-        sample.advantage >= 0 and sample.before > _SETTLED
+        sample.advantage > 0 and sample.before > _SETTLED
         for sample in distribution.samples
     )
 

@@ -27,8 +27,9 @@ from agentgym.policies.base import (
     Sampling,
     UpdateStats,
 )
-from agentgym.policies.planner.calibration import Calibration
-from agentgym.policies.planner.conversation import Called, Reader, content_text
+from agentgym.policies.calibration import Calibration
+from agentgym.policies.calls.conversation import Called, Reader, content_text
+from agentgym.policies.calls.wording import asking_words, closing_words
 from agentgym.policies.planner.encoder import WIDTH, SentenceEncoder
 from agentgym.policies.planner.factors import (
     ABOUT,
@@ -199,7 +200,7 @@ class PlannerPolicy(Policy):
             )
         if option == ASK:
             about = list(state.toolset.askable.values())[choices[1].chosen]
-            text = f"Could you please tell me the {about}?"
+            text = asking_words(about)
             return Decision({"role": "assistant", "content": text}, "ask")
         tool = state.toolset.tools[option - 2]
         arguments = {}
@@ -411,14 +412,3 @@ class PlannerPolicy(Policy):
         if not texts:
             return np.zeros((0, WIDTH), np.float32)
         return np.stack([encoded.pooled for encoded in self.encoder.encode(texts)])
-
-
-def closing_words(last: Called | None) -> str:
-    """The frozen wording of a closing answer: what the last tool said, in short."""
-    if last is None:
-        return "Thank you for your message. Nothing else needs to be done."
-    facts = [
-        f"{f.key}: {f.value}" for f in last.result.fields[:6] if f.value is not None
-    ]
-    # A closing answer asks nothing, whatever a tool's texts say.
-    return f"It is done. {'; '.join(facts)}.".replace("?", ".")

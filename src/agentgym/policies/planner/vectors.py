@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from agentgym.policies.planner.conversation import Said
+from agentgym.policies.calls.conversation import Said
 from agentgym.policies.planner.encoder import WIDTH, EncodedText
 from agentgym.policies.planner.heads import Array, Block, Indices
 

@@ -158,3 +158,9 @@ class _Bank:
 @lru_cache(maxsize=3)
 def _bank(split: Split) -> _Bank:
     return _Bank(split)
+
+
+def closed(text: str) -> str:
+    """Ends a sentence that something follows."""
+    text = text.rstrip()
+    return text if text[-1:] in ".!?" else f"{text}."

@@ -19,14 +19,8 @@ from agentgym.core.tools import (
 )
 from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.customer_support import tools as shop
-from agentgym.scenarios.customer_support.tasks import (
-    SYSTEM_PROMPT,
-    Goal,
-    Issue,
-    Milestone,
-    ShopSpec,
-    make_task,
-)
+from agentgym.scenarios.customer_support.goals import Goal, Issue, Milestone, ShopSpec
+from agentgym.scenarios.customer_support.tasks import SYSTEM_PROMPT, make_task
 from agentgym.scenarios.customer_support.world import World
 from agentgym.scenarios.environment import RIGHT, Environment, Verdict
 

@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from agentgym.policies.planner.candidates import (
+from agentgym.policies.calls.candidates import (
     MAX_CANDIDATES,
     choices,
     find_candidates,
     is_choice,
 )
-from agentgym.policies.planner.conversation import (
+from agentgym.policies.calls.conversation import (
     MAX_SCHEMAS,
     Part,
     Reader,

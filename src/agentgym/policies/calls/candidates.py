@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from agentgym.policies.planner.conversation import (
+from agentgym.policies.calls.conversation import (
     MAX_SCHEMAS,
     Field,
     Part,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym.policies.planner import conversation as module
-from agentgym.policies.planner.conversation import (
+from agentgym.policies.calls import conversation as module
+from agentgym.policies.calls.conversation import (
     MAX_FIELDS,
     Called,
     Reader,

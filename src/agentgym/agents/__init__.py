@@ -1,0 +1,1 @@
+"""Agents from elsewhere: endpoints that record, and managers that run them."""

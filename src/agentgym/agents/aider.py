@@ -1,0 +1,190 @@
+"""Aider as the agent: a repository to mend, and its tests to say whether it was."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentgym.agents.commands import run_command
+from agentgym.agents.gateway import Gateway
+from agentgym.agents.manager import AgentFailed, AgentManager, Workplace
+from agentgym.agents.sandbox import run_sandboxed
+from agentgym.core.errors import AssetError, UsageError
+from agentgym.core.task import Task
+from agentgym.core.trajectory import Trajectory
+from agentgym.utils.files import file_lock, user_cache_dir
+
+AIDER = "aider-chat==0.86.2"
+_MODEL = "openai/agentgym"
+_FLAGS = (
+    "--yes-always --no-auto-commits --no-dirty-commits --no-gitignore --no-pretty"
+    " --analytics-disable --no-check-update --no-show-release-notes"
+    " --no-show-model-warnings --no-detect-urls --no-suggest-shell-commands"
+    " --map-tokens 0"
+).split()
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """The world of a task for Aider.
+
+    Attributes:
+        path: A git repository: a folder, or whatever `git clone` takes.
+        commit: What is checked out.
+        files: Those that Aider may change.
+        test: The command whose success means that the task is solved.
+    """
+
+    path: str
+    commit: str
+    files: tuple[str, ...]
+    test: tuple[str, ...] = (sys.executable, "-m", "pytest", "-q")
+
+
+class AiderAgentManager(AgentManager):
+    """Runs Aider on a clone of each task's repository; the tests judge the diff.
+
+    Tasks have a `Repository` as their world, and open with what the user wants. Aider
+    pins a hundred packages, so it lives in an environment of its own, which is made
+    when it is first needed.
+
+    Attributes:
+        diffs: By the id of the task: what Aider changed, as `git diff` says it.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        *,
+        python: Path | None = None,
+        edit_format: str = "diff",
+        test_seconds: float = 60.0,
+        **options: Any,
+    ) -> None:
+        """Prepares.
+
+        Args:
+            gateway: See `AgentManager`.
+            python: The interpreter of an environment that has Aider; None makes one.
+            edit_format: How the model writes changes, as Aider has it.
+            test_seconds: That a repository's tests may take.
+            **options: See `AgentManager`.
+        """
+        super().__init__(gateway, **{"kind": "aider", "time_limit": 300.0, **options})
+        if shutil.which("git") is None:
+            raise UsageError("Aider needs git: install it.")
+        self._python = python or aider_environment()
+        self._edit_format = edit_format
+        self._test_seconds = test_seconds
+        self.diffs: dict[str, str] = {}
+
+    def work(self, place: Workplace) -> str | None:
+        """See `AgentManager.work`."""
+        repository = _repository(place.task.world)
+        clone = place.folder / "repository"
+        _git("clone", "--quiet", "--no-hardlinks", repository.path, str(clone))
+        _git("-C", str(clone), "checkout", "--quiet", "--detach", repository.commit)
+        about = place.folder / "model.json"
+        limits = {"max_input_tokens": 32_768, "max_output_tokens": 8_192}
+        about.write_text(
+            json.dumps(
+                {_MODEL: {**limits, "litellm_provider": "openai", "mode": "chat"}}
+            )
+        )
+        run_command(
+            [
+                str(self._python),
+                "-m",
+                "aider",
+                *_FLAGS,
+                "--model",
+                _MODEL,
+                "--model-metadata-file",
+                str(about),
+                "--edit-format",
+                self._edit_format,
+                "--message",
+                place.task.prompt,
+                *repository.files,
+            ],
+            place,
+            clone,
+            self.time_limit,
+            {"HOME": str(place.folder), "AIDER_CHECK_UPDATE": "false"},
+        )
+        return None
+
+    def judge(self, place: Workplace, trajectories: Sequence[Trajectory]) -> None:
+        """Runs the repository's tests; every step earns what they say."""
+        repository = _repository(place.task.world)
+        clone = place.folder / "repository"
+        self.diffs[place.task.id] = _git(
+            "-C", str(clone), "diff", repository.commit, "--", *repository.files
+        )
+        outcome = run_sandboxed(repository.test, clone, seconds=self._test_seconds)
+        for trajectory in trajectories:
+            trajectory.success = outcome.code == 0
+            trajectory.outcome = float(trajectory.success)
+            for step in trajectory.steps:
+                step.reward = trajectory.outcome
+
+
+def aider_environment() -> Path:
+    """The interpreter of an environment that has Aider; made when there is none.
+
+    Raises:
+        AssetError: It could not be made.
+    """
+    folder = user_cache_dir() / "environments" / AIDER.replace("==", "-")
+    python = folder / "bin" / "python"
+    done = folder / ".complete"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with file_lock(folder.parent / f"{folder.name}.lock"):
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            for command in (
+                [sys.executable, "-m", "venv", str(folder)],
+                [str(python), "-m", "pip", "install", "--quiet", AIDER],
+            ):
+                made = subprocess.run(command, capture_output=True, check=False)
+                if made.returncode != 0:
+                    said = made.stderr.decode(errors="replace").split()
+                    raise AssetError(
+                        f"The environment for Aider could not be made in {folder}:"
+                        f" {' '.join(said)[-300:]}"
+                    )
+            done.touch()
+    return python
+
+
+def _repository(world: Any) -> Repository:
+    if not isinstance(world, Repository):
+        raise UsageError("A task for Aider needs a Repository as its world.")
+    return world
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments], capture_output=True, check=False, text=True
+    )
+    if done.returncode != 0:
+        raise AgentFailed(f"git {arguments[0]} failed: {done.stderr.strip()[:300]}")
+    return done.stdout
+
+
+def repository_task(identity: str, prompt: str, repository: Repository) -> Task:
+    """A task for Aider.
+
+    Args:
+        identity: Its id.
+        prompt: What Aider is asked to do.
+        repository: Where.
+    """
+    message = {"role": "user", "content": prompt}
+    return Task(identity, (message,), world=repository)

@@ -1,0 +1,150 @@
+"""Agents that are functions of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import inspect
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from agentgym.agents.gateway import Gateway
+from agentgym.agents.manager import AgentFailed, AgentManager, Workplace
+from agentgym.core.errors import UsageError
+from agentgym.core.tools import FailureKind
+
+Agent = Callable[..., Any]
+"""`agent(task, base_url, api_key)`, plain or async; see `AgentTask`. If it returns a
+text, that is what it says to the user in the end."""
+
+_GRACE = 1.0
+"""Seconds that an agent has to end once it was told to."""
+_TICK = 0.2
+
+
+class CallableAgentManager(AgentManager):
+    """Runs a function for each task, in a thread of its own; async ones in its loop.
+
+    So an agent that blocks, or never returns, holds up no other. Python cannot end a
+    thread from outside: a plain function that hangs is left behind, without an
+    endpoint, and so is an async one that does not heed its cancellation.
+    """
+
+    def __init__(self, agent: Agent, gateway: Gateway, **options: Any) -> None:
+        """Prepares.
+
+        Args:
+            agent: Called as `agent(task, base_url, api_key)`.
+            gateway: See `AgentManager`.
+            **options: See `AgentManager`.
+        """
+        options.setdefault("kind", getattr(agent, "__name__", type(agent).__name__))
+        super().__init__(gateway, **options)
+        self._agent = agent
+
+    def work(self, place: Workplace) -> str | None:
+        """See `AgentManager.work`."""
+        run = _Run(self._agent, place)
+        thread = threading.Thread(target=run, name="agentgym-callable", daemon=True)
+        thread.start()
+        left = self.time_limit
+        while not run.ended.wait(min(_TICK, left)) and not place.stopping.is_set():
+            left -= _TICK
+            if left <= 0:
+                break
+        if not run.ended.is_set():
+            run.cancel()
+            run.ended.wait(_GRACE)
+            raise AgentFailed(
+                f"the agent did not end within {self.time_limit:g} s",
+                FailureKind.AGENT_TIMEOUT,
+            )
+        if run.problem is not None:
+            name = type(run.problem).__name__
+            raise AgentFailed(f"{name}: {run.problem}".rstrip(": ")[:500])
+        return run.answer if isinstance(run.answer, str) else None
+
+
+class _Run:
+    def __init__(self, agent: Agent, place: Workplace) -> None:
+        self._agent = agent
+        self._place = place
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self.answer: Any = None
+        self.problem: BaseException | None = None
+        self.ended = threading.Event()
+
+    def __call__(self) -> None:
+        try:
+            place = self._place
+            answer = self._agent(place.task, place.base_url, place.api_key)
+            if inspect.isawaitable(answer):
+                answer = asyncio.run(self._await(answer))
+            self.answer = answer
+        except BaseException as error:
+            # Also SystemExit: it ends the agent, not the training.
+            self.problem = error
+        finally:
+            self.ended.set()
+
+    def cancel(self) -> None:
+        if self._loop is not None and self._task is not None:
+            with contextlib.suppress(RuntimeError):  # It may just have ended.
+                self._loop.call_soon_threadsafe(self._task.cancel)
+
+    async def _await(self, answer: Any) -> Any:
+        self._task = asyncio.ensure_future(answer)
+        self._loop = asyncio.get_running_loop()
+        return await self._task
+
+
+def load_agent(path: str) -> Agent:
+    """Finds an agent by `module:name`: a function, or a factory that makes one.
+
+    Raises:
+        UsageError: There is none.
+    """
+    module_name, colon, name = path.partition(":")
+    if not (module_name and colon and name):
+        raise UsageError(f"'{path}' names no agent; write module:function.")
+    here = os.getcwd()
+    if here not in sys.path:
+        # As for scenarios: a file in the current folder can be named.
+        sys.path.insert(0, here)
+    try:
+        found = importlib.import_module(module_name)
+    except Exception as error:
+        raise UsageError(
+            f"The module '{module_name}' of the agent cannot be imported:"
+            f" {type(error).__name__}: {error}."
+        ) from None
+    try:
+        for part in name.split("."):
+            found = getattr(found, part)
+    except AttributeError:
+        raise UsageError(
+            f"'{module_name}' has no '{name}'; write module:function."
+        ) from None
+    if _takes(found, 3):
+        return found  # type: ignore[return-value]
+    if _takes(found, 0):
+        made = found()  # type: ignore[operator]
+        if _takes(made, 3):
+            return made  # type: ignore[no-any-return]
+    raise UsageError(
+        f"'{path}' is no agent: it must be a function of (task, base_url, api_key), or"
+        " one of nothing that returns such a function."
+    )
+
+
+def _takes(function: Any, count: int) -> bool:
+    try:
+        inspect.signature(function).bind(*range(count))
+    except (TypeError, ValueError):
+        return False
+    return True

@@ -1,0 +1,414 @@
+"""One server, many endpoints: each agent has its own, and all that it asks is recorded.
+
+    POST /s/SESSION/v1/chat/completions    streamed or not
+    POST /s/SESSION/v1/completions
+    POST /s/SESSION/v1/responses           with or without previous_response_id
+    GET  /s/SESSION/v1/models, /v1/models/NAME
+    POST /s/SESSION/v1/embeddings          501, unless the backend has some
+
+    GET  /s/SESSION/task                   what to do: id, messages, tools
+    POST /s/SESSION/tools/NAME             runs a tool of the task's world
+    POST /s/SESSION/reply                  speaks to the user
+
+A session is opened by whoever runs the agent, and has a key of its own. Without it, or
+once the session is closed, there is nothing but 401, and nothing is recorded.
+
+    with Gateway(PolicyBackend(policy)) as gateway:
+        session = gateway.open()
+        ...                                # gateway.base_url(session), session.key
+        gateway.close(session)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import time
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from agentgym.agents.backends import Answered, Backend, Question, Relay
+from agentgym.agents.continuity import Context
+from agentgym.agents.episode import AgentTask, Episode
+from agentgym.agents.sessions import MAX_REQUESTS, Session, farewell, message_of
+from agentgym.core.errors import ServingError
+from agentgym.serving import server
+from agentgym.serving.answers import encode, events, model_dict
+from agentgym.serving.completions import (
+    chat_of_completion,
+    completion_dict,
+    completion_events,
+)
+from agentgym.serving.deciding import Answer
+from agentgym.serving.errors import ApiError, invalid
+from agentgym.serving.http import (
+    Endpoint,
+    Log,
+    bearer,
+    check_key,
+    each,
+    event_stream,
+    guarded,
+    json_response,
+    not_found,
+    read_body,
+    wrong_key,
+)
+from agentgym.serving.protocol import parse_json
+from agentgym.serving.responses import (
+    chat_of_response,
+    response_dict,
+    response_events,
+    response_id,
+)
+
+MODEL = "agentgym"
+"""What the model is called; agents may call it what they like."""
+_TOOLS_AT_ONCE = 64
+_RETRY = "x-stainless-retry-count"
+_SIDE = "x-agentgym-side-call"
+
+
+class Gateway:
+    """The server. It runs in a thread of its own, and listens to this machine only.
+
+    Attributes:
+        sessions: Those that are open, by id.
+    """
+
+    def __init__(self, backend: Backend, *, log: Log | None = None) -> None:
+        """Prepares; `start`, or a `with`, starts.
+
+        Args:
+            backend: Answers.
+            log: Told about errors that are none of the agents'.
+        """
+        self.backend = backend
+        self.sessions: dict[str, Session] = {}
+        self.port = 0
+        self._log = log or (lambda error: None)
+        self._created = int(time.time())
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._server: server.Background | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.stop()
+
+    # For whoever runs agents; from any thread ----------------------------------------
+
+    def start(self) -> None:
+        """Takes a free port, and answers.
+
+        Raises:
+            ServingError: It cannot be started.
+        """
+        if self._server is not None:
+            raise ServingError("The gateway is running already.")
+        self._server = server.Background(self.app())
+        self.port = self._server.port
+
+    def stop(self) -> None:
+        """Closes all sessions and ends the server."""
+        for session in list(self.sessions.values()):
+            self.close(session)
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+
+    def open(
+        self, episode: Episode | None = None, *, max_requests: int = MAX_REQUESTS
+    ) -> Session:
+        """Opens an endpoint.
+
+        Args:
+            episode: The world in which its agent works.
+            max_requests: How often it may ask.
+        """
+        session = Session(episode, max_requests)
+        self.sessions[session.id] = session
+        return session
+
+    def close(self, session: Session) -> None:
+        """Closes an endpoint. Its key is worth nothing then, and what waits is dropped.
+
+        Once it returns, nothing changes in the session's record.
+        """
+        self.sessions.pop(session.id, None)
+        session.close()
+        if self._loop is not None and (session.running or session.deciding):
+            with contextlib.suppress(RuntimeError):  # The loop may have ended.
+                self._loop.call_soon_threadsafe(_cancel, session)
+
+    def url(self, session: Session) -> str:
+        """Where a session is found."""
+        return f"http://127.0.0.1:{self.port}/s/{session.id}"
+
+    def base_url(self, session: Session) -> str:
+        """What an agent is pointed at."""
+        return f"{self.url(session)}/v1"
+
+    def app(self) -> Starlette:
+        """The ASGI application, for other servers."""
+        posts: dict[str, Endpoint] = {
+            "/v1/chat/completions": self._chat,
+            "/v1/completions": self._text,
+            "/v1/responses": self._responses,
+            "/v1/embeddings": self._embeddings,
+            "/tools/{name}": self._tool,
+            "/reply": self._reply,
+        }
+        gets: dict[str, Endpoint] = {
+            "/v1/models": self._models,
+            "/v1/models/{name:path}": self._model,
+            "/task": self._task,
+        }
+        routes = [
+            Route("/s/{session}" + path, self._guard(endpoint), methods=[method])
+            for method, endpoints in (("POST", posts), ("GET", gets))
+            for path, endpoint in endpoints.items()
+        ]
+        return Starlette(
+            routes=routes,
+            exception_handlers={HTTPException: not_found},
+            lifespan=self._lifespan,
+        )
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        self._loop = asyncio.get_running_loop()
+        # Tools run there: one that hangs must not keep others' from running.
+        self._loop.set_default_executor(
+            ThreadPoolExecutor(_TOOLS_AT_ONCE, thread_name_prefix="agentgym-tool")
+        )
+        await self.backend.start()
+        try:
+            yield
+        finally:
+            for session in self.sessions.values():
+                _cancel(session)
+            await self.backend.stop()
+            self._loop = None
+
+    # Endpoints of OpenAI -------------------------------------------------------------
+
+    async def _chat(self, request: Request) -> Response:
+        body = await read_body(request)
+        payload = parse_json(body)
+        question = Question(payload, body=payload)
+        if payload.get("stream"):
+            return await self._streamed(request, body, question)
+        answer = await self._answer(request, body, question)
+        if isinstance(answer, Answered) and answer.body is not None:
+            return json_response(200, encode(answer.body))
+        return json_response(200, encode(answer.completion.to_dict()))
+
+    async def _text(self, request: Request) -> Response:
+        body = await read_body(request)
+        payload = parse_json(body)
+        question = Question(chat_of_completion(payload), "text", payload)
+        answer = await self._answer(request, body, question)
+        if payload.get("stream"):
+            usage = _wants_usage(payload)
+            parts = completion_events(answer.completion, include_usage=usage)
+            return event_stream(each(parts))
+        if isinstance(answer, Answered) and answer.body is not None:
+            return json_response(200, encode(answer.body))
+        return json_response(200, encode(completion_dict(answer.completion)))
+
+    async def _responses(self, request: Request) -> Response:
+        session: Session = request.state.session
+        body = await read_body(request)
+        payload = parse_json(body)
+        previous = session.conversation(payload.get("previous_response_id"))
+        chat = chat_of_response(payload, previous)
+        answer = await self._answer(request, body, Question(chat, body=chat))
+        completion = answer.completion
+        if payload.get("store") is not False:
+            said = chat["messages"]
+            if payload.get("instructions"):
+                said = said[1:]
+            session.keep_conversation(
+                response_id(completion), [*said, message_of(completion)]
+            )
+        if payload.get("stream"):
+            return event_stream(each(response_events(completion, payload)))
+        return json_response(200, encode(response_dict(completion, payload)))
+
+    async def _models(self, request: Request) -> Response:
+        listed = [model_dict(MODEL, self._created)]
+        return json_response(200, encode({"object": "list", "data": listed}))
+
+    async def _model(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        return json_response(200, encode(model_dict(name, self._created)))
+
+    async def _embeddings(self, request: Request) -> Response:
+        body = await self.backend.embed(parse_json(await read_body(request)))
+        return json_response(200, encode(body))
+
+    # Endpoints of the world ----------------------------------------------------------
+
+    async def _task(self, request: Request) -> Response:
+        task = AgentTask.of(self._episode(request))
+        about = {"id": task.id, "messages": task.messages, "tools": task.tools}
+        return json_response(200, encode(about))
+
+    async def _tool(self, request: Request) -> Response:
+        episode = self._episode(request)
+        arguments = parse_json(await read_body(request) or b"{}")
+        name = request.path_params["name"]
+        result = await asyncio.to_thread(episode.call, name, arguments)
+        return json_response(
+            200,
+            encode(
+                {
+                    "content": result.content,
+                    "failure": result.failure,
+                    "over": episode.over,
+                }
+            ),
+        )
+
+    async def _reply(self, request: Request) -> Response:
+        episode = self._episode(request)
+        content = parse_json(await read_body(request)).get("content")
+        if not isinstance(content, str):
+            raise invalid("content must be what is said to the user.", "content")
+        answer = await asyncio.to_thread(episode.say, content)
+        return json_response(200, encode({"content": answer, "over": episode.over}))
+
+    def _episode(self, request: Request) -> Episode:
+        session: Session = request.state.session
+        if session.episode is None:
+            raise ApiError(
+                404, "This session has no world: its agent brings its own tools."
+            )
+        return session.episode
+
+    # ---------------------------------------------------------------------------------
+
+    def _guard(self, endpoint: Endpoint) -> Endpoint:
+        """Lets in who has the session's key, and keeps count of what is on its way."""
+
+        async def admitted(request: Request) -> Response:
+            session = self.sessions.get(request.path_params["session"])
+            if session is None:
+                raise wrong_key("This session is over, or never was.")
+            check_key(bearer(request), session.key.encode())
+            request.state.session = session
+            task = asyncio.current_task()
+            assert task is not None
+            session.running.add(task)
+            task.add_done_callback(session.running.discard)
+            try:
+                if endpoint in (self._chat, self._text, self._responses):
+                    session.admit()
+                return await endpoint(request)
+            except ApiError as error:
+                session.refused[error.code or "invalid"] += 1
+                raise
+            except Exception:
+                session.refused["internal_error"] += 1
+                raise
+
+        return guarded(admitted, self._log)
+
+    async def _answer(
+        self, request: Request, body: bytes, question: Question
+    ) -> Answer:
+        """The answer to a request; the one given before, if this is a retry."""
+        session: Session = request.state.session
+        digest = _digest(request, body)
+        if _is_retry(request) and (known := session.earlier(digest)) is not None:
+            return await asyncio.shield(known)
+        # On its own: if the client goes away, its next try finds the answer here.
+        deciding = asyncio.create_task(self._decide(request, question))
+        session.deciding.add(deciding)
+        deciding.add_done_callback(session.deciding.discard)
+        session.remember(digest, deciding)
+        return await asyncio.shield(deciding)
+
+    async def _decide(self, request: Request, question: Question) -> Answer:
+        session: Session = request.state.session
+        model = str(question.chat.get("model") or MODEL)
+        if session.over:
+            return farewell(model)
+        context = Context.of(question.chat)
+        side = _SIDE in request.headers
+        answer = None if side else session.scripted(context, model)
+        replayed = answer is not None
+        if answer is None:
+            question.state_key = context.state_key
+            question.exploration = None if side else session.exploration
+            answer = await self.backend.answer(question)
+        session.record(context, answer, side=side, replayed=replayed)
+        return answer
+
+    async def _streamed(
+        self, request: Request, body: bytes, question: Question
+    ) -> Response:
+        session: Session = request.state.session
+        known = session.earlier(_digest(request, body)) if _is_retry(request) else None
+        relay = None
+        # What a sibling was told is repeated whole.
+        forked = session.episode is not None and session.episode.forked
+        if known is None and not session.over and not forked:
+            relay = await self.backend.stream(question)
+        if relay is not None:
+            return event_stream(self._relayed(request, body, question, relay))
+        answer = await self._answer(request, body, question)
+        usage = _wants_usage(question.chat)
+        return event_stream(each(events(answer.completion, include_usage=usage)))
+
+    async def _relayed(
+        self, request: Request, body: bytes, question: Question, relay: Relay
+    ) -> AsyncIterator[bytes]:
+        session: Session = request.state.session
+        passed_on = relay.events()
+        try:
+            async with contextlib.aclosing(passed_on):
+                async for part in passed_on:
+                    yield part
+        except ApiError as error:
+            session.refused[error.code or "invalid"] += 1
+            yield b"data: %b\n\n" % encode(error.to_dict())
+            return
+        answer = relay.answer()
+        context = Context.of(question.chat)
+        side = _SIDE in request.headers
+        session.record(context, answer, side=side, replayed=False)
+        given: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        given.set_result(answer)
+        session.remember(_digest(request, body), given)
+        for part in relay.tail:
+            yield part
+
+
+def _cancel(session: Session) -> None:
+    for task in [*session.running, *session.deciding]:
+        task.cancel()
+
+
+def _digest(request: Request, body: bytes) -> bytes:
+    return hashlib.blake2b(request.url.path.encode() + body, digest_size=16).digest()
+
+
+def _is_retry(request: Request) -> bool:
+    return request.headers.get(_RETRY, "0") not in ("", "0")
+
+
+def _wants_usage(payload: dict[str, Any]) -> bool:
+    options = payload.get("stream_options")
+    return isinstance(options, dict) and bool(options.get("include_usage"))

@@ -1,0 +1,395 @@
+"""Runs agents, many at a time, each at an endpoint of its own, and collects.
+
+A manager knows one kind of agent. `deploy` gives each task to an agent of its own and
+returns what came of it as trajectories:
+
+    with Gateway(PolicyBackend(policy)) as gateway:
+        manager = CallableAgentManager(agent, gateway)
+        trajectories = manager.deploy(tasks)
+
+Whatever an agent does wrong costs its own trajectory, which says how it failed, and no
+other. Endpoints, folders and processes are gone when `deploy` returns, in every case.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import shutil
+import tempfile
+import threading
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentgym.agents.continuity import Continuity
+from agentgym.agents.episode import AgentTask, Episode, Worlds
+from agentgym.agents.gateway import Gateway
+from agentgym.agents.recorder import warnings_of
+from agentgym.agents.sessions import MAX_REQUESTS, Session
+from agentgym.core.errors import AgentGymError, FailureBudgetExceeded
+from agentgym.core.task import Task
+from agentgym.core.tools import FailureKind
+from agentgym.core.trajectory import Trajectory
+
+_FEWEST = 20
+"""Episodes that must have ended before a failure budget is looked at."""
+
+
+class AgentFailed(Exception):
+    """An agent went wrong; the text says how.
+
+    Attributes:
+        kind: What its trajectory is marked with.
+    """
+
+    def __init__(self, text: str, kind: FailureKind = FailureKind.AGENT_CRASH) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+@dataclass(slots=True)
+class Assignment:
+    """One episode to be played.
+
+    Attributes:
+        seed: Decides injected faults.
+        sibling: An episode to repeat up to its first wrong step. The endpoint then
+            gives the same answers, so that an agent that does the same with them gets
+            to the same place.
+    """
+
+    task: Task
+    seed: int = 0
+    sibling: Trajectory | None = None
+
+
+class Workplace:
+    """What one agent finds: its task, its endpoint, a folder.
+
+    Attributes:
+        task: What to do, and the tools to do it with.
+        url: Of the session.
+        base_url: Of the session's API.
+        api_key: For both.
+        stopping: Set when everything must end.
+    """
+
+    def __init__(
+        self, task: AgentTask, url: str, api_key: str, stopping: threading.Event
+    ) -> None:
+        self.task = task
+        self.url = url
+        self.base_url = f"{url}/v1"
+        self.api_key = api_key
+        self.stopping = stopping
+        self._folder: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        """A folder for this agent alone; made when it is first asked for."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="agentgym-"))
+        return self._folder
+
+    def clear(self) -> None:
+        """Removes the folder."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+
+class AgentManager(ABC):
+    """Runs agents of one kind.
+
+    Attributes:
+        kind: What its trajectories are marked with.
+        on_warning: Told, once for each kind of it, when agents break off or rewrite
+            their conversations.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        *,
+        kind: str = "agent",
+        worlds: Worlds | None = None,
+        concurrency: int = 8,
+        time_limit: float = 120.0,
+        failure_budget: float = 1.0,
+        max_requests: int = MAX_REQUESTS,
+        on_warning: Callable[[str], None] | None = None,
+    ) -> None:
+        """Prepares.
+
+        Args:
+            gateway: Where the agents' endpoints are; it must be running by `deploy`.
+            kind: A name for this kind of agent.
+            worlds: Where the tasks happen. Without any, agents bring their own tools,
+                and `judge` decides what their work was worth.
+            concurrency: Agents that run at the same time.
+            time_limit: Seconds that an agent may take.
+            failure_budget: Share of agents that may fail.
+            max_requests: How often one agent may ask.
+            on_warning: See the attribute.
+        """
+        self.gateway = gateway
+        self.kind = kind
+        self.worlds = worlds
+        self.concurrency = concurrency
+        self.time_limit = time_limit
+        self.failure_budget = failure_budget
+        self.max_requests = max_requests
+        self.on_warning = on_warning or (lambda text: None)
+        self._warned: set[Continuity] = set()
+
+    @abstractmethod
+    def work(self, place: Workplace) -> str | None:
+        """Runs one agent to its end, within `time_limit`.
+
+        Called in a thread of its own. Whatever it starts must have ended when it
+        returns or raises.
+
+        Returns:
+            What the agent answers in the end; None if its last decision says that.
+
+        Raises:
+            AgentFailed: The agent did not end well.
+        """
+
+    def judge(  # noqa: B027
+        self, place: Workplace, trajectories: Sequence[Trajectory]
+    ) -> None:
+        """Says what an agent's work was worth, where there is no world that does.
+
+        To be overridden: sets `success`, `outcome` and the steps' rewards. What stays
+        None was not judged, and nothing is learned from it.
+        """
+
+    def deploy(self, tasks: Sequence[Task]) -> list[Trajectory]:
+        """Gives each task to an agent, and waits until all have ended.
+
+        Returns:
+            The trajectories in the order of the tasks: at least one for each, and
+            several where an agent's conversation branched or was begun anew.
+
+        Raises:
+            FailureBudgetExceeded: Too many agents failed.
+        """
+        assigned = [Assignment(task, seed=i) for i, task in enumerate(tasks)]
+        return [t for played in self.play(assigned) for t in played]
+
+    def as_rollout_func(self) -> Callable[[list[Any], Any], dict[str, Any]]:
+        """These agents in the place of TRL's own generation; see `agents.trl`."""
+        from agentgym.agents.trl import rollout_func
+
+        return rollout_func(self)
+
+    def play(
+        self, assignments: Sequence[Assignment], worlds: Worlds | None = None
+    ) -> list[list[Trajectory]]:
+        """The same for episodes with seeds and siblings; one list for each.
+
+        Args:
+            assignments: What to play.
+            worlds: Where, if not in the manager's own.
+        """
+        worlds = worlds or self.worlds
+        stopping = threading.Event()
+        breaks: Counter[Continuity] = Counter()
+        with ThreadPoolExecutor(
+            max_workers=max(1, min(self.concurrency, len(assignments))),
+            thread_name_prefix="agentgym-agent",
+        ) as pool:
+            futures = [
+                pool.submit(self._one, assignment, worlds, stopping, breaks)
+                for assignment in assignments
+            ]
+            try:
+                self._await(futures)
+            except BaseException:
+                # Also a second Ctrl-C: nothing that was started may outlive this.
+                stopping.set()
+                for future in futures:
+                    future.cancel()
+                raise
+        self._warn(breaks)
+        return [future.result() for future in futures]
+
+    def _await(self, futures: Sequence[Future[list[Trajectory]]]) -> None:
+        waiting = set(futures)
+        ended = failed = 0
+        while waiting:
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in done:
+                broken = [t for t in future.result() if t.failure is not None]
+                ended += 1
+                failed += bool(broken)
+                if broken and failed > self.failure_budget * max(ended, _FEWEST):
+                    raise FailureBudgetExceeded(
+                        f"{failed} of {ended} agents failed, and failure_budget allows"
+                        f" {self.failure_budget:.0%}. The latest:"
+                        f" {broken[0].failure_text}."
+                    )
+
+    def _one(
+        self,
+        assignment: Assignment,
+        worlds: Worlds | None,
+        stopping: threading.Event,
+        breaks: Counter[Continuity],
+    ) -> list[Trajectory]:
+        with contextlib.ExitStack() as stack:
+            trajectory = Trajectory(
+                assignment.task, agent=self.kind, seed=assignment.seed
+            )
+            episode = None
+            if worlds is not None:
+                environment = stack.enter_context(worlds.lend())
+                episode = Episode(environment, trajectory, assignment.sibling)
+                if trajectory.failure is not None:
+                    return [trajectory]
+                stack.callback(episode.close)
+            session = self.gateway.open(episode, max_requests=self.max_requests)
+            stack.callback(self.gateway.close, session)
+            place = Workplace(
+                AgentTask(assignment.task, episode),
+                self.gateway.url(session),
+                session.key,
+                stopping,
+            )
+            stack.callback(place.clear)
+            answer, failed = None, None
+            try:
+                if not stopping.is_set():
+                    answer = self.work(place)
+            except AgentFailed as error:
+                failed = error
+            self.gateway.close(session)
+            breaks.update(session.recorder.breaks)
+            if episode is None:
+                return self._collect(place, session, trajectory, failed)
+            # What an agent does once its episode is over is its own business.
+            if failed is not None and not episode.over:
+                _mark(trajectory, failed, session)
+                return [trajectory]
+            episode.close(answer)
+            if episode.problem is not None:
+                raise episode.problem
+            if trajectory.failure is None and not trajectory.steps:
+                _mark(trajectory, _NOTHING_DONE, session)
+            return [trajectory]
+
+    def _collect(
+        self,
+        place: Workplace,
+        session: Session,
+        broken: Trajectory,
+        failed: AgentFailed | None,
+    ) -> list[Trajectory]:
+        found = session.recorder.trajectories(broken.task)
+        if failed is not None or not found:
+            broken.steps = [step for t in found for step in t.steps]
+            _mark(broken, failed or _NOTHING_DONE, session)
+            return [broken]
+        for trajectory in found:
+            trajectory.agent, trajectory.seed = broken.agent, broken.seed
+        try:
+            self.judge(place, found)
+        except AgentGymError:
+            raise
+        except Exception as error:
+            _mark(broken, AgentFailed(f"judging failed: {error!r}"), session)
+            return [broken]
+        return found
+
+    def _warn(self, breaks: Counter[Continuity]) -> None:
+        new = Counter({k: n for k, n in breaks.items() if k not in self._warned})
+        self._warned |= set(new)
+        for text in warnings_of(new):
+            self.on_warning(text)
+
+
+_NOTHING_DONE = AgentFailed(
+    "the agent ended before it had done or said anything", FailureKind.NO_DECISION
+)
+
+
+def _mark(trajectory: Trajectory, failed: AgentFailed, session: Session) -> None:
+    kind, text = failed.kind, str(failed)
+    # What an agent stumbles over is closer to the cause than that it fell.
+    if session.refused["upstream_error"]:
+        kind, text = FailureKind.UPSTREAM_ERROR, f"{text}, after the server failed"
+    elif session.refused["flood"]:
+        kind, text = FailureKind.AGENT_FLOOD, f"{text}, after too many requests"
+    elif refused := ", ".join(sorted(session.refused)):
+        text = f"{text} (refused: {refused})"
+    trajectory.failure, trajectory.failure_text = kind, text
+
+
+class MixedAgentManager:
+    """Several kinds of agents in one group: siblings take turns among the kinds."""
+
+    def __init__(self, managers: Sequence[AgentManager]) -> None:
+        self.managers = list(managers)
+
+    def play(
+        self, assignments: Sequence[Assignment], worlds: Worlds | None = None
+    ) -> list[list[Trajectory]]:
+        """See `AgentManager.play`; all kinds run at the same time.
+
+        An episode that repeats a sibling is played by an agent of the same kind.
+        """
+        kinds = {manager.kind: i for i, manager in enumerate(self.managers)}
+        count = len(self.managers)
+        which = [
+            kinds.get(a.sibling.agent, i % count) if a.sibling else i % count
+            for i, a in enumerate(assignments)
+        ]
+        shares = [
+            [a for a, w in zip(assignments, which, strict=True) if w == i]
+            for i in range(count)
+        ]
+        with ThreadPoolExecutor(count) as pool:
+            played = [
+                iter(part)
+                for part in pool.map(
+                    lambda manager, share: manager.play(share, worlds),
+                    self.managers,
+                    shares,
+                )
+            ]
+        return [next(played[w]) for w in which]
+
+    def deploy(self, tasks: Sequence[Task]) -> list[Trajectory]:
+        """See `AgentManager.deploy`."""
+        assigned = [Assignment(task, seed=i) for i, task in enumerate(tasks)]
+        return [t for played in self.play(assigned) for t in played]
+
+
+def normalize_rewards(trajectories: Iterable[Trajectory]) -> None:
+    """Makes rewards of different kinds of agents comparable.
+
+    Each kind's rewards are shifted and scaled so that its episodes have the mean 0
+    and the deviation 1: an approach that earns more by its nature, by taking more
+    steps for example, does not drown the others. A kind whose episodes all earned the
+    same keeps its differences between steps, around 0.
+    """
+    kinds: dict[str, list[Trajectory]] = {}
+    for trajectory in trajectories:
+        if trajectory.total_reward is not None:
+            kinds.setdefault(trajectory.agent, []).append(trajectory)
+    for siblings in kinds.values():
+        totals = [t.total_reward or 0.0 for t in siblings]
+        mean = math.fsum(totals) / len(totals)
+        deviation = math.sqrt(
+            math.fsum((total - mean) ** 2 for total in totals) / len(totals)
+        )
+        for trajectory in siblings:
+            for step in trajectory.steps:
+                assert step.reward is not None
+                step.reward = (step.reward - mean) / (deviation or 1.0)

@@ -1,0 +1,211 @@
+"""One agent's stay at the gateway: its key, its record, and what it asked lately."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+from collections import Counter
+from typing import Any
+
+from agentgym.agents.continuity import Context
+from agentgym.agents.episode import Episode
+from agentgym.agents.recorder import Exchange, Recorder
+from agentgym.core.rollout import FORK_EXPLORATION, step_of
+from agentgym.core.task import Message
+from agentgym.core.tools import ToolCall, parse_calls
+from agentgym.core.trajectory import Step
+from agentgym.policies.base import Decision
+from agentgym.serving.answers import Completion
+from agentgym.serving.deciding import Answer
+from agentgym.serving.errors import ApiError
+
+MAX_REQUESTS = 200
+"""That a session answers, if nothing else is said."""
+MAX_AT_ONCE = 16
+"""Requests of one session that may wait together."""
+_RECENT = 16
+"""Answers that are kept for clients that try again."""
+_CONVERSATIONS = 64
+"""Conversations that are kept for `previous_response_id`."""
+
+
+class Session:
+    """An endpoint of its own, for the length of one episode.
+
+    Attributes:
+        id: Stands in its address.
+        key: What its agent must send as a bearer token.
+        recorder: What was asked and answered.
+        episode: The world that the agent works in; None if it has none here.
+        refused: How many requests were not answered, by the code of the error.
+        closed: Whether it answers no more.
+    """
+
+    def __init__(self, episode: Episode | None, max_requests: int) -> None:
+        self.id = secrets.token_hex(8)
+        self.key = f"sk-{secrets.token_hex(16)}"
+        self.episode = episode
+        self.recorder = Recorder()
+        self.refused: Counter[str] = Counter()
+        self.requests = 0
+        self.closed = False
+        self.running: set[asyncio.Task[Any]] = set()
+        """Requests on their way; these belong to the gateway's event loop."""
+        self.deciding: set[asyncio.Task[Any]] = set()
+        """Decisions on their way, also those whose client has gone."""
+        self._max_requests = max_requests
+        self._recent: dict[bytes, asyncio.Future[Answer]] = {}
+        self._conversations: dict[str, list[Message]] = {}
+        self._lock = threading.Lock()
+
+    # Limits --------------------------------------------------------------------------
+
+    def admit(self) -> None:
+        """Counts a request.
+
+        Raises:
+            ApiError: There have been too many.
+        """
+        self.requests += 1
+        if self.requests > self._max_requests:
+            raise _too_many(
+                f"One episode may ask {self._max_requests} times, and did.", "flood"
+            )
+        if len(self.running) > MAX_AT_ONCE:
+            raise _too_many(
+                f"One agent may ask {MAX_AT_ONCE} times at once; wait for an answer.",
+                "too_many_at_once",
+            )
+
+    # Retries -------------------------------------------------------------------------
+
+    def earlier(self, digest: bytes) -> asyncio.Future[Answer] | None:
+        """The answer to the same request, given or on its way."""
+        known = self._recent.get(digest)
+        failed = (
+            known is not None
+            and known.done()
+            and (known.cancelled() or known.exception() is not None)
+        )
+        return None if failed else known
+
+    def remember(self, digest: bytes, answer: asyncio.Future[Answer]) -> None:
+        """Keeps an answer for a client that did not get it and asks again."""
+        self._recent[digest] = answer
+        while len(self._recent) > _RECENT:
+            del self._recent[next(iter(self._recent))]
+
+    # Conversations -------------------------------------------------------------------
+
+    def conversation(self, response: Any) -> list[Message]:
+        """The messages up to a response, its own included.
+
+        Raises:
+            ApiError: There is no such response.
+        """
+        if response is None:
+            return []
+        known = self._conversations.get(response) if isinstance(response, str) else None
+        if known is None:
+            raise ApiError(
+                400,
+                f"There is no response '{str(response)[:100]}' in this session.",
+                param="previous_response_id",
+                code="previous_response_not_found",
+            )
+        return known
+
+    def keep_conversation(self, response: str, messages: list[Message]) -> None:
+        """Keeps the messages up to a response for those that go on with it."""
+        self._conversations[response] = messages
+        while len(self._conversations) > _CONVERSATIONS:
+            del self._conversations[next(iter(self._conversations))]
+
+    # The record ----------------------------------------------------------------------
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode is over, so that there is nothing left to decide."""
+        return self.episode is not None and self.episode.over
+
+    def scripted(self, context: Context, model: str) -> Answer | None:
+        """The answer that the sibling got here, where one is to be repeated."""
+        step = self.episode.scripted(context.state_key) if self.episode else None
+        if step is None:
+            return None
+        calls = tuple(
+            ToolCall(call.name, call.arguments, f"call_{secrets.token_hex(12)}")
+            for call in parse_calls(step.message)
+        )
+        decision = Decision(
+            step.message,
+            "call" if calls else "finish",
+            calls,
+            prompt_tokens=step.prompt_tokens,
+            completion_tokens=step.completion_tokens,
+        )
+        return Answer(decision, _completion(model, decision))
+
+    @property
+    def exploration(self) -> float | None:
+        """See `DecisionRequest`."""
+        branching = self.episode is not None and self.episode.branching
+        return FORK_EXPLORATION if branching else None
+
+    def record(
+        self, context: Context, answer: Answer, *, side: bool, replayed: bool
+    ) -> Exchange | None:
+        """Records an answer, unless nobody is there any more."""
+        step: Step = step_of(answer.decision, context.state_key)
+        step.calls = answer.completion.calls
+        step.message = message_of(answer.completion)
+        step.replayed = replayed
+        with self._lock:
+            if self.closed:
+                return None
+            exchange = self.recorder.add(context, step, side=side)
+        if self.episode is not None and not side:
+            self.episode.decided(exchange)
+        return exchange
+
+    def close(self) -> None:
+        """Records nothing from now on."""
+        with self._lock:
+            self.closed = True
+
+
+def message_of(completion: Completion) -> Message:
+    """The assistant message of an answer, as the agent will send it back."""
+    message: Message = {"role": "assistant", "content": completion.content}
+    if completion.calls:
+        message["tool_calls"] = [call.to_openai() for call in completion.calls]
+    return message
+
+
+def farewell(model: str) -> Answer:
+    """The answer to agents that ask on when their episode is over: it ends loops."""
+    message = {"role": "assistant", "content": "The conversation is over."}
+    decision = Decision(message, "finish")
+    return Answer(decision, _completion(model, decision))
+
+
+def _completion(model: str, decision: Decision) -> Completion:
+    return Completion(
+        model,
+        decision.message.get("content"),
+        decision.calls,
+        "tool_calls" if decision.calls else "stop",
+        decision.prompt_tokens,
+        decision.completion_tokens,
+    )
+
+
+def _too_many(text: str, code: str) -> ApiError:
+    return ApiError(
+        429,
+        text,
+        kind="rate_limit_error",
+        code=code,
+        headers={"retry-after": "1"},
+    )

@@ -1,0 +1,236 @@
+"""Agents in the place of TRL's own generation.
+
+    backend = ModelBackend()
+    with Gateway(backend) as gateway:
+        manager = CallableAgentManager(agent, gateway)
+        trainer = GRPOTrainer(
+            model, reward_funcs=rewards, rollout_func=manager.as_rollout_func(), ...
+        )
+        trainer.train()
+
+Each prompt is given to agents; the model that is being trained answers them. What TRL
+trains on are the very tokens that were sampled: where an agent's next request does not
+begin with the tokens of the one before, the conversation is cut there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from agentgym.agents.backends import Backend, Question
+from agentgym.core.errors import UsageError
+from agentgym.core.task import Message, Task
+from agentgym.core.tools import ToolCall
+from agentgym.core.trajectory import SampledTokens, Trajectory
+from agentgym.policies.base import Decision
+from agentgym.serving.answers import Completion, FinishReason
+from agentgym.serving.deciding import Answer
+from agentgym.serving.errors import ApiError
+from agentgym.serving.protocol import parse_chat
+from agentgym.serving.tools import ToolShelf
+
+if TYPE_CHECKING:
+    from agentgym.agents.manager import AgentManager
+
+ParseText = Callable[[str], tuple[str, list[ToolCall]]]
+"""(what the model wrote) -> (what it says, the calls that it makes)."""
+
+_CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
+
+
+class ModelBackend(Backend):
+    """The model that TRL trains, in this process; it answers one request at a time.
+
+    Args:
+        max_tokens: Of an answer, where the request does not say less.
+        parse: Finds the calls in what the model wrote.
+    """
+
+    def __init__(self, max_tokens: int = 256, parse: ParseText | None = None) -> None:
+        self._max_tokens = max_tokens
+        self._parse = parse or parse_calls_in_text
+        self._shelf = ToolShelf()
+        self._lock = threading.Lock()
+        self._model: Any = None
+        self._tokenizer: Any = None
+        self._temperature = 1.0
+
+    def use(self, model: Any, tokenizer: Any, temperature: float = 1.0) -> None:
+        """Answers from this model from now on; from none, if it is None."""
+        with self._lock:
+            self._model, self._tokenizer = model, tokenizer
+            self._temperature = temperature
+
+    def prompt_ids(self, chat: dict[str, Any]) -> list[int]:
+        """The tokens with which a request is put to the model."""
+        encoded = self._tokenizer.apply_chat_template(
+            chat["messages"],
+            tools=chat.get("tools") or None,
+            add_generation_prompt=True,
+            tokenize=True,
+            return_dict=True,
+        )
+        return [int(i) for i in encoded["input_ids"]]
+
+    async def answer(self, question: Question) -> Answer:
+        """See `Backend.answer`."""
+        request = parse_chat(question.chat, self._shelf)
+        limit = min(self._max_tokens, request.max_tokens or self._max_tokens)
+        return await asyncio.to_thread(self._generate, question.chat, limit)
+
+    def _generate(self, chat: dict[str, Any], limit: int) -> Answer:
+        with self._lock:
+            if self._model is None:
+                raise ApiError(
+                    503, "Nothing is being sampled now.", kind="server_error"
+                )
+            prompt = self.prompt_ids(chat)
+            ids, logprobs = self._sample(prompt, limit)
+            text = self._tokenizer.decode(ids, skip_special_tokens=True)
+        said, calls = self._parse(text)
+        sizes = len(prompt), len(ids)
+        message: Message = {"role": "assistant", "content": said or None}
+        decision = Decision(
+            message,
+            "call" if calls else "finish",
+            tuple(calls),
+            logprob=sum(logprobs),
+            prompt_tokens=sizes[0],
+            completion_tokens=sizes[1],
+            sampled=SampledTokens(tuple(prompt), tuple(ids), tuple(logprobs)),
+        )
+        reason: FinishReason = "tool_calls" if calls else "stop"
+        if len(ids) >= limit:
+            reason = "length"
+        completion = Completion(
+            str(chat.get("model")), said or None, tuple(calls), reason, *sizes
+        )
+        return Answer(decision, completion)
+
+    def _sample(self, prompt: list[int], limit: int) -> tuple[list[int], list[float]]:
+        model = self._model
+        training = model.training
+        model.eval()
+        try:
+            inputs = self._tokenizer.pad(
+                {"input_ids": [prompt]}, return_tensors="pt"
+            ).to(model.device)
+            made = model.generate(
+                **inputs,
+                do_sample=True,
+                temperature=self._temperature,
+                top_k=0,
+                top_p=1.0,
+                max_new_tokens=limit,
+                return_dict_in_generate=True,
+                output_scores=True,
+            )
+            scores = model.compute_transition_scores(
+                made.sequences, made.scores, normalize_logits=True
+            )
+        finally:
+            model.train(training)
+        ids = made.sequences[0, len(prompt) :].tolist()
+        return ids, [float(value) for value in scores[0].tolist()]
+
+
+def parse_calls_in_text(text: str) -> tuple[str, list[ToolCall]]:
+    """Finds calls as most small models write them: JSON between `<tool_call>` marks."""
+    calls = []
+    for i, found in enumerate(_CALL.findall(text)):
+        try:
+            call = json.loads(found)
+        except ValueError:
+            continue
+        arguments = call.get("arguments")
+        if isinstance(call.get("name"), str) and isinstance(arguments, dict):
+            calls.append(ToolCall(call["name"], arguments, f"call_{i}"))
+    # Words stay as they are, spaces included: they will be read again as tokens.
+    return (_CALL.sub("", text).strip() if calls else text), calls
+
+
+def rollout_func(manager: AgentManager) -> Callable[[list[Any], Any], dict[str, Any]]:
+    """What `GRPOTrainer(rollout_func=...)` takes.
+
+    Beside the tokens it gives reward functions `success` and `outcome`, one for each
+    episode: what the world, or the manager's `judge`, said. None means not judged.
+
+    Raises:
+        UsageError: The gateway is not answered by a `ModelBackend`.
+    """
+    backend = manager.gateway.backend
+    if not isinstance(backend, ModelBackend):
+        raise UsageError(
+            "TRL trains the model that answers: give the gateway a ModelBackend."
+        )
+
+    def rollout(prompts: list[Any], trainer: Any) -> dict[str, Any]:
+        from agentgym.agents.manager import Assignment
+
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        backend.use(model, trainer.processing_class, trainer.temperature)
+        tasks = [
+            Task(f"{trainer.state.global_step}-{i}", tuple(_messages(prompt)))
+            for i, prompt in enumerate(prompts)
+        ]
+        try:
+            played = manager.play([Assignment(task) for task in tasks])
+            rows = [
+                _row(found[0], backend.prompt_ids({"messages": list(task.messages)}))
+                for found, task in zip(played, tasks, strict=True)
+            ]
+        finally:
+            backend.use(None, trainer.processing_class)
+        return {name: [row[name] for row in rows] for name in rows[0]}
+
+    return rollout
+
+
+def tokens_of(trajectory: Trajectory) -> tuple[SampledTokens, list[int]] | None:
+    """A trajectory as one sequence: its tokens, and which of them the model wrote.
+
+    Tokens between two answers (what tools and users said) are 0 in the mask and have
+    the log-probability 0. None if there are no tokens.
+    """
+    steps = [step.sampled for step in trajectory.steps if step.sampled is not None]
+    if not steps:
+        return None
+    first = steps[0]
+    written = list(first.completion)
+    logprobs, mask = list(first.logprobs), [1] * len(written)
+    for sampled in steps[1:]:
+        so_far = (*first.prompt, *written)
+        if sampled.prompt[: len(so_far)] != so_far:
+            break
+        between = sampled.prompt[len(so_far) :]
+        written += [*between, *sampled.completion]
+        logprobs += [*([0.0] * len(between)), *sampled.logprobs]
+        mask += [*([0] * len(between)), *([1] * len(sampled.completion))]
+    return SampledTokens(first.prompt, tuple(written), tuple(logprobs)), mask
+
+
+def _row(trajectory: Trajectory, prompt: Sequence[int]) -> dict[str, Any]:
+    found = None if trajectory.failure else tokens_of(trajectory)
+    if found is None:
+        # TRL wants something for every prompt; from this nothing is learned.
+        found = SampledTokens(tuple(prompt), (prompt[-1],), (0.0,)), [0]
+    tokens, mask = found
+    return {
+        "prompt_ids": list(tokens.prompt),
+        "completion_ids": list(tokens.completion),
+        "logprobs": list(tokens.logprobs),
+        "env_mask": mask,
+        "success": trajectory.success,
+        "outcome": trajectory.outcome,
+    }
+
+
+def _messages(prompt: Any) -> list[Message]:
+    if isinstance(prompt, str):
+        return [{"role": "user", "content": prompt}]
+    return [dict(message) for message in prompt]

@@ -1,0 +1,1 @@
+"""What policies share: reading conversations, and the calls that schemas allow."""

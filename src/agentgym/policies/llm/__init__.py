@@ -1,0 +1,1 @@
+"""A causal language model as the policy, and the only home of torch."""

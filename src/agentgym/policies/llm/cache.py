@@ -1,0 +1,89 @@
+"""Keeps what was read, so that a conversation that goes on is not read again.
+
+Segments are found by the tokens of everything up to their end, whatever they belong to:
+the tools of a scenario, a framework's prompt, the turns of a conversation. Memory is
+bounded; what was not used for longest goes first.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from agentgym.policies.llm.engine import Segment
+
+
+class PrefixCache:
+    """Segments by what they end.
+
+    Attributes:
+        limit: Bytes that may be kept.
+        hits: Tokens that need not be read again.
+        misses: Tokens that had to be.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.hits = 0
+        self.misses = 0
+        self._known: OrderedDict[int, Segment] = OrderedDict()
+        self._bytes = 0
+
+    def find(self, tokens: Sequence[int]) -> Segment | None:
+        """The longest known beginning of a prompt that leaves a token to read."""
+        hashes = _hashes(tokens[:-1])
+        for length in range(len(hashes), 0, -1):
+            segment = self._known.get(hashes[length - 1])
+            if segment is not None and _matches(segment, tokens):
+                for part in segment.chain:
+                    self._touch(part)
+                self.hits += segment.end
+                self.misses += len(tokens) - segment.end
+                return segment
+        self.misses += len(tokens)
+        return None
+
+    def add(self, segment: Segment) -> None:
+        """Keeps a segment that was read."""
+        tokens = [token for part in segment.chain for token in part.tokens]
+        key = _hashes(tokens)[-1]
+        if key in self._known:
+            self._bytes -= self._known[key].nbytes
+        self._known[key] = segment
+        self._known.move_to_end(key)
+        self._bytes += segment.nbytes
+        while self._bytes > self.limit and len(self._known) > 1:
+            _, oldest = self._known.popitem(last=False)
+            self._bytes -= oldest.nbytes
+
+    def forget_turns(self) -> None:
+        """Drops all but openings: the weights have changed."""
+        kept = {k: s for k, s in self._known.items() if s.parent is None}
+        self._known = OrderedDict(kept)
+        self._bytes = sum(s.nbytes for s in kept.values())
+
+    def clear(self) -> None:
+        """Drops everything."""
+        self._known.clear()
+        self._bytes = 0
+
+    def _touch(self, segment: Segment) -> None:
+        tokens = [token for part in segment.chain for token in part.tokens]
+        key = _hashes(tokens)[-1]
+        if key in self._known:
+            self._known.move_to_end(key)
+
+
+def _hashes(tokens: Sequence[int]) -> list[int]:
+    """A number for each beginning."""
+    value, result = 0, []
+    for token in tokens:
+        value = hash((value, token))
+        result.append(value)
+    return result
+
+
+def _matches(segment: Segment, tokens: Sequence[int]) -> bool:
+    return all(
+        part.tokens == list(tokens[part.start : part.end]) for part in segment.chain
+    )

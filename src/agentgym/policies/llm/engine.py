@@ -1,0 +1,404 @@
+"""Runs the language model over forests of tokens, through transformers' own modules.
+
+A *forest* is any set of tokens in which each one has a parent: conversations that share
+their beginning, and the options that branch off behind them. It is read in one forward
+pass. A token attends to its ancestors and to nothing else (a 4D mask says so), and its
+position is its depth. So every token gets the very same numbers as it would in a plain
+sequence, and what is shared is computed once.
+
+The model is cut in two. The lower part is frozen, so what it says of a token is good
+for ever; the upper part learns. Both are the transformers model itself, with fewer
+layers.
+
+`Segment`s keep keys, values and the hidden states at the cut, so that a conversation
+that goes on is not read again. See `PrefixCache`.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from agentgym.core.errors import FormatError
+from agentgym.policies.llm.lora import add_lora
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+KV = tuple[torch.Tensor, torch.Tensor]
+
+_PROBE_TOKENS = 6
+_TOLERANCE = 1e-4
+
+
+class Segment:
+    """Tokens that follow another segment, and what the model made of them.
+
+    Attributes:
+        parent: What comes before; None for an opening.
+        tokens: Their ids.
+        start: Depth of the first one.
+        hidden: At the cut, one row for each token.
+        keys: Keys and values of each layer, by layer number.
+        version: Of the weights that the upper layers' keys and values are from.
+    """
+
+    __slots__ = ("hidden", "keys", "parent", "start", "tokens", "version")
+
+    def __init__(self, parent: Segment | None, tokens: Sequence[int]) -> None:
+        self.parent = parent
+        self.tokens = list(tokens)
+        self.start = parent.end if parent else 0
+        self.hidden: torch.Tensor | None = None
+        self.keys: dict[int, KV] = {}
+        self.version = -1
+
+    @property
+    def end(self) -> int:
+        """Depth behind the last token."""
+        return self.start + len(self.tokens)
+
+    @property
+    def chain(self) -> list[Segment]:
+        """This segment and all before it, first one first."""
+        result: list[Segment] = []
+        segment: Segment | None = self
+        while segment is not None:
+            result.append(segment)
+            segment = segment.parent
+        return result[::-1]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory it takes."""
+        tensors = [t for pair in self.keys.values() for t in pair]
+        if self.hidden is not None:
+            tensors.append(self.hidden)
+        return sum(t.nbytes for t in tensors)
+
+
+class Branch:
+    """A part of a forest: a segment to be read, and nodes that branch off its end.
+
+    Attributes:
+        segment: Ends where the nodes begin.
+        read: Whether the segment itself is part of this forest; else it was read
+            before, and only its keys and values are used.
+        tokens: Of the nodes.
+        parents: Of the nodes; -1 for the segment's last token.
+        hidden: Of the nodes at the cut, if known.
+    """
+
+    __slots__ = ("hidden", "parents", "read", "segment", "tokens")
+
+    def __init__(
+        self,
+        segment: Segment,
+        tokens: Sequence[int] = (),
+        parents: Sequence[int] = (),
+        *,
+        read: bool = True,
+        hidden: torch.Tensor | None = None,
+    ) -> None:
+        self.segment = segment
+        self.read = read
+        self.tokens = tokens
+        self.parents = parents
+        self.hidden = hidden
+
+
+class Layout:
+    """Where everything in a forest stands: rows, depths and the mask.
+
+    Rows are the tokens to be read, in order: first segments, then the nodes of each
+    branch. With `whole`, all segments but openings are read; otherwise each branch's
+    own one, unless it was read before.
+    """
+
+    def __init__(self, branches: Sequence[Branch], *, whole: bool = False) -> None:
+        reading: dict[int, Segment] = {}
+        past: dict[int, Segment] = {}
+        for branch in branches:
+            chain = branch.segment.chain
+            for segment in chain:
+                new = branch.read and segment is chain[-1]
+                if segment.parent is not None if whole else new:
+                    reading[id(segment)] = segment
+                else:
+                    past[id(segment)] = segment
+        # A segment that is read here may be the past of another that is read here.
+        self.past = [s for key, s in past.items() if key not in reading]
+        columns: dict[int, slice] = {}
+        count = 0
+        for segment in self.past:
+            columns[id(segment)] = slice(count, count + len(segment.tokens))
+            count += len(segment.tokens)
+        self.width = count
+        self.tokens: list[int] = []
+        self.depths: list[int] = []
+        self.segments: list[tuple[Segment, slice]] = []
+        self.nodes: list[slice] = []
+        """Rows of each branch's nodes."""
+        self.last: list[int] = []
+        """Row of the last token of each branch's segment; -1 if that is past."""
+        first = count
+        # Shorter chains first, so that whatever is attended to has its columns.
+        for segment in sorted(reading.values(), key=lambda s: s.start):
+            rows = slice(len(self.tokens), len(self.tokens) + len(segment.tokens))
+            self.segments.append((segment, rows))
+            columns[id(segment)] = slice(first + rows.start, first + rows.stop)
+            self.tokens += segment.tokens
+            self.depths += range(segment.start, segment.end)
+        for branch in branches:
+            start = len(self.tokens)
+            self.nodes.append(slice(start, start + len(branch.tokens)))
+            self.tokens += branch.tokens
+            depth: list[int] = []
+            for p in branch.parents:
+                depth.append(branch.segment.end if p < 0 else depth[p] + 1)
+            self.depths += depth
+        total = len(self.tokens)
+        mask = np.zeros((total, first + total), np.bool_)
+        for segment, rows in self.segments:
+            for before in segment.chain[:-1]:
+                mask[rows, columns[id(before)]] = True
+            own = columns[id(segment)]
+            mask[rows, own] = np.tri(len(segment.tokens), dtype=np.bool_)
+        for branch, rows in zip(branches, self.nodes, strict=True):
+            base = np.zeros(first + total, np.bool_)
+            for segment in branch.segment.chain:
+                base[columns[id(segment)]] = True
+            for i, p in enumerate(branch.parents):
+                row = rows.start + i
+                mask[row] = base if p < 0 else mask[rows.start + p]
+                mask[row, first + row] = True
+            end = columns[id(branch.segment)].stop - 1
+            self.last.append(end - first if end >= first else -1)
+        self.mask = mask
+
+
+class _Past:
+    """Gives transformers' attention the keys and values of what was read before."""
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        self._segments = segments
+        self.new: dict[int, KV] = {}
+
+    def update(
+        self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_: Any, **__: Any
+    ) -> KV:
+        """Called by each attention layer; returns all keys and values."""
+        self.new[layer] = keys, values
+        past = [s.keys[layer] for s in self._segments]
+        if not past:
+            return keys, values
+        return (
+            torch.cat([*(k for k, _ in past), keys], 2),
+            torch.cat([*(v for _, v in past), values], 2),
+        )
+
+    def get_seq_length(self, layer: int = 0) -> int:
+        """Tokens that were read before."""
+        return sum(len(s.tokens) for s in self._segments)
+
+
+class Engine:
+    """A causal language model in two parts, the upper one with LoRA.
+
+    Attributes:
+        model: The whole, as transformers made it.
+        cut: Number of frozen layers.
+        version: Counts the changes of the weights.
+        tokens_read: Rows that went through the lower part so far.
+        tokens_learned: Rows that went through the upper part with gradients.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, *, learning_layers: int, rank: int, seed: int
+    ) -> None:
+        self.model: Any = model.eval()
+        for parameter in model.parameters():
+            parameter.requires_grad_(False)
+        base: Any = model.get_decoder()
+        if not all(hasattr(base, n) for n in ("layers", "norm", "embed_tokens")):
+            raise FormatError(
+                f"{type(model).__name__} is not supported: it is not built like the "
+                "Llama, Qwen and SmolLM families. Name another model with --model."
+            )
+        count = len(base.layers)
+        self.cut = max(0, count - learning_layers)
+        if len(set(getattr(base.config, "layer_types", None) or ["full"])) > 1:
+            # Layers find their kind by their number, so such a model is not cut.
+            self.cut = 0
+        add_lora(base.layers, self.cut, rank, seed)
+        self._embed = base.embed_tokens
+        self._norm = base.norm
+        self._lower = _part(base, 0, self.cut)
+        self._upper = _part(base, self.cut, count)
+        self._head: torch.Tensor = model.get_output_embeddings().weight
+        self.version = 0
+        self.tokens_read = 0
+        self.tokens_learned = 0
+        self._check()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self._head.device
+
+    def fingerprint(self) -> str:
+        """Names the frozen weights, going by the first few of each matrix."""
+        digest = hashlib.blake2b(digest_size=12)
+        for name, parameter in self.model.named_parameters():
+            if not name.endswith((".down", ".up")):
+                some = parameter.detach().flatten()[:64].float().cpu().numpy()
+                digest.update(name.encode() + some.tobytes())
+        return digest.hexdigest()
+
+    @torch.no_grad()
+    def read(self, branches: Sequence[Branch]) -> list[torch.Tensor]:
+        """Reads a forest and keeps what it learns in its segments.
+
+        Returns:
+            For each branch, the last hidden states of its segment's last token and of
+            its nodes, one row each. A branch whose segment was read before has none
+            of the former: its first row is NaN.
+        """
+        layout = Layout(branches)
+        embedded = self._embed(self._tensor(layout.tokens))
+        mask, positions = self._mask(layout), self._tensor(layout.depths)
+        past = _Past(layout.past)
+        middle = embedded
+        if self.cut:
+            middle = self._run(self._lower, embedded, mask, positions, past)
+        top = self._run(self._upper, middle, mask, positions, past)
+        self.tokens_read += len(layout.tokens)
+        for segment, rows in layout.segments:
+            segment.hidden = middle[rows].clone()
+            segment.keys = {
+                layer: (k[:, :, rows].clone(), v[:, :, rows].clone())
+                for layer, (k, v) in past.new.items()
+            }
+            segment.version = self.version
+        for branch, rows in zip(branches, layout.nodes, strict=True):
+            branch.hidden = middle[rows].clone()
+        return self._rows(layout, top)
+
+    @torch.no_grad()
+    def read_lower(self, branches: Sequence[Branch]) -> None:
+        """Finds the hidden states at the cut of nodes behind segments read before."""
+        layout = Layout(branches)
+        hidden = self._embed(self._tensor(layout.tokens))
+        if self.cut:
+            mask, positions = self._mask(layout), self._tensor(layout.depths)
+            past = _Past(layout.past)
+            hidden = self._run(self._lower, hidden, mask, positions, past)
+        self.tokens_read += len(layout.tokens)
+        for branch, rows in zip(branches, layout.nodes, strict=True):
+            branch.hidden = hidden[rows].clone()
+
+    def learn(self, branches: Sequence[Branch]) -> list[torch.Tensor]:
+        """Reads a forest again from the cut upwards, with gradients.
+
+        Openings (segments without a parent) are taken as they are: no gradient flows
+        through their keys and values.
+        """
+        layout = Layout(branches, whole=True)
+        known: list[Any] = [segment.hidden for segment, _ in layout.segments]
+        known += [branch.hidden for branch in branches if len(branch.tokens)]
+        mask, positions = self._mask(layout), self._tensor(layout.depths)
+        middle = torch.cat(known)
+        past = _Past(layout.past)
+        top = self._run(self._upper, middle, mask, positions, past)
+        self.tokens_learned += len(layout.tokens)
+        return self._rows(layout, top)
+
+    @torch.no_grad()
+    def refresh(self, segment: Segment) -> None:
+        """Brings an opening up to the current weights; its lower part still holds."""
+        if segment.version == self.version:
+            return
+        assert segment.parent is None and segment.hidden is not None
+        layout = Layout([Branch(segment)])
+        past = _Past(())
+        mask, positions = self._mask(layout), self._tensor(layout.depths)
+        self._run(self._upper, segment.hidden, mask, positions, past)
+        segment.keys.update(past.new)
+        segment.version = self.version
+
+    def edge_logits(self, hidden: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Logit of one token for each row."""
+        return (hidden * self._head[labels]).sum(-1)
+
+    def all_logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits of the whole vocabulary for each row."""
+        return nn.functional.linear(hidden, self._head)
+
+    # -----------------------------------------------------------------------------
+
+    def _run(
+        self,
+        part: Any,
+        hidden: torch.Tensor,
+        mask: torch.Tensor,
+        positions: torch.Tensor,
+        past: _Past,
+    ) -> torch.Tensor:
+        output = part(
+            inputs_embeds=hidden[None],
+            attention_mask=mask,
+            position_ids=positions[None],
+            past_key_values=past,
+            use_cache=True,
+        )
+        result: torch.Tensor = output.last_hidden_state[0]
+        return result
+
+    def _rows(self, layout: Layout, top: torch.Tensor) -> list[torch.Tensor]:
+        missing = top.new_full((1, top.shape[1]), float("nan"))
+        return [
+            torch.cat([missing if last < 0 else top[last : last + 1], top[rows]])
+            for last, rows in zip(layout.last, layout.nodes, strict=True)
+        ]
+
+    def _mask(self, layout: Layout) -> torch.Tensor:
+        return torch.from_numpy(layout.mask)[None, None].to(self.device)
+
+    def _tensor(self, values: Iterable[int]) -> torch.Tensor:
+        return torch.tensor(list(values), dtype=torch.long, device=self.device)
+
+    @torch.no_grad()
+    def _check(self) -> None:
+        """Compares with a plain forward pass: other architectures may scale logits."""
+        ids = list(range(3, 3 + _PROBE_TOKENS))
+        plain = self.model(self._tensor(ids)[None]).logits[0]
+        opening = Segment(None, ids[:2])
+        self.read([Branch(opening)])
+        rows = self.read(
+            [Branch(Segment(opening, ids[2:4]), ids[4:], range(-1, len(ids) - 5))]
+        )[0]
+        ours = self.all_logits(rows)
+        self.tokens_read = 0
+        gap = float((ours - plain[3:]).abs().max() / plain.abs().max())
+        limit = _TOLERANCE if ours.dtype == torch.float32 else 0.05
+        if not gap <= limit:
+            raise FormatError(
+                f"{type(self.model).__name__} is not supported: its logits differ by "
+                f"{gap:.2g} from those of its layers. Name another model with --model."
+            )
+
+
+def _part(base: Any, first: int, last: int) -> Any:
+    """The same model with some of its layers; weights are shared, nothing is copied."""
+    part = copy.copy(base)
+    part._modules = dict(base._modules)
+    part.layers = nn.ModuleList(list(base.layers)[first:last])
+    if last < len(base.layers):
+        part.norm = nn.Identity()
+    return part

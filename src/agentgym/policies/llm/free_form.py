@@ -1,0 +1,127 @@
+"""The same model without the constraint, as any other runtime would run it.
+
+`transformers`' own `generate`, greedy, on the chat template's prompt; what it writes is
+read by a general parser. No grammar, no candidates, no trie. This is for measuring
+only: `free_form_reliability` stands beside `tool_reliability` in every result.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from agentgym.core.tools import ToolCall
+from agentgym.policies.base import GREEDY, Decision, DecisionRequest, Sampling
+from agentgym.policies.llm.parse import parse_call
+
+if TYPE_CHECKING:
+    from agentgym.policies.llm.policy import LlmPolicy
+
+MAX_NEW_TOKENS = 96
+_AT_ONCE = 16
+
+
+class FreeForm:
+    """Decides by plain generation; learns nothing."""
+
+    def __init__(self, policy: LlmPolicy) -> None:
+        self._model: Any = policy.engine.model
+        self._format = policy.format
+        self._tokenizer: Any = policy.tokenizer
+        self._openings: dict[tuple[int, ...], Any] = {}
+
+    def decide(
+        self, requests: Sequence[DecisionRequest], sampling: Sampling = GREEDY
+    ) -> list[Decision]:
+        """Answers all requests with what the model writes."""
+        started = time.perf_counter()
+        prompts: list[tuple[list[int], int]] = []
+        known: dict[str, int] = {}
+        which = []
+        for i, request in enumerate(requests):
+            key = request.state_key or f"#{i}"
+            if key not in known:
+                known[key] = len(prompts)
+                prompts.append(self._format.prompt(request.messages, request.tools))
+            which.append(known[key])
+        order = sorted(range(len(prompts)), key=lambda i: len(prompts[i][0]))
+        written: dict[int, list[int]] = {}
+        for start in range(0, len(order), _AT_ONCE):
+            some = order[start : start + _AT_ONCE]
+            answers = self._generate([prompts[i] for i in some])
+            written |= dict(zip(some, answers, strict=True))
+        share = (time.perf_counter() - started) / max(1, len(requests))
+        return [
+            self._decision(request, prompts[i][0], written[i], share)
+            for request, i in zip(requests, which, strict=True)
+        ]
+
+    @torch.no_grad()
+    def _generate(self, prompts: Sequence[tuple[list[int], int]]) -> list[list[int]]:
+        head = min(length for _, length in prompts)
+        opening = tuple(prompts[0][0][:head])
+        if any(tuple(tokens[:head]) != opening for tokens, _ in prompts):
+            opening = ()
+        rests = [tokens[len(opening) :] for tokens, _ in prompts]
+        width = max(map(len, rests))
+        pad = self._format.end
+        # What is padded stands between the common opening and the rest.
+        ids = [[*opening, *[pad] * (width - len(r)), *r] for r in rests]
+        mask = [
+            [1] * len(opening) + [0] * (width - len(r)) + [1] * len(r) for r in rests
+        ]
+        given: dict[str, Any] = {}
+        if opening:
+            given["past_key_values"] = self._cache(opening, len(prompts))
+        device = self._model.device
+        output = self._model.generate(
+            input_ids=torch.tensor(ids, device=device),
+            attention_mask=torch.tensor(mask, device=device),
+            do_sample=False,
+            max_new_tokens=MAX_NEW_TOKENS,
+            eos_token_id=self._format.end,
+            pad_token_id=pad,
+            **given,
+        )
+        answers = output[:, len(opening) + width :].tolist()
+        return [row[: row.index(pad) + 1] if pad in row else row for row in answers]
+
+    def _cache(self, opening: tuple[int, ...], count: int) -> Any:
+        from transformers import DynamicCache
+
+        if opening not in self._openings:
+            cache = DynamicCache()
+            ids = torch.tensor([opening], device=self._model.device)
+            self._model.get_decoder()(ids, past_key_values=cache, use_cache=True)
+            self._openings = {opening: cache}
+        cache = copy.deepcopy(self._openings[opening])
+        cache.batch_repeat_interleave(count)
+        return cache
+
+    def _decision(
+        self,
+        request: DecisionRequest,
+        prompt: list[int],
+        written: list[int],
+        latency: float,
+    ) -> Decision:
+        text = self._tokenizer.decode(written, skip_special_tokens=True).strip()
+        call = parse_call(text)
+        decision = Decision({"role": "assistant", "content": text}, "finish")
+        if call is not None:
+            made = sum(m.get("role") == "tool" for m in request.messages)
+            given = ToolCall(call[0], call[1], f"call_{made}")
+            message = {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [given.to_openai()],
+            }
+            decision = Decision(message, "call", (given,))
+        decision.prompt_tokens = len(prompt)
+        decision.completion_tokens = len(written)
+        decision.latency = latency
+        return decision

@@ -1,0 +1,384 @@
+"""The language model's update: a group-relative policy gradient on decision tokens.
+
+A decision is a path through the trie of a state's options (see `trie`). Its edges fall
+in two: those that choose the tool, and those that choose the arguments. Each is
+credited apart, with the advantage that it has among its siblings, and is trained only
+if its component is. For a part with the advantage A, of which the choice had the
+probability p_old when it was drawn, and now has p:
+
+    loss = - w A min(p / p_old, 1 + clip) log p   (no gradient through the ratio)
+         - entropy bonus * H                      (where the tool is chosen, and
+                                                   wherever something is pushed)
+         + format weight * (- log mass)           (on completions that did well)
+
+- The ratio's bound is on its value, not on the gradient: PPO's own would stop a choice
+  of small probability, found by exploration, as soon as it had become a little
+  likelier. All states count the same.
+- w is 1 for what went well. What went badly counts `_BLAME`, and less where only
+  exploration made it likely: a lucky find counts in full, a blunder that the policy
+  would not have made does not.
+- *mass* is the share of the whole vocabulary's probability that falls on tokens which
+  continue some option. Under the constraint it is 1 by construction; without it the
+  model must have learned it. It needs no label, and makes the trained model good in a
+  runtime that knows no constraint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from agentgym.core.errors import TrainingDiverged
+from agentgym.core.trajectory import Group
+from agentgym.policies.base import UpdateStats
+from agentgym.policies.llm.engine import Branch, Engine, Segment
+from agentgym.policies.llm.lora import lora_layers
+from agentgym.policies.llm.state import State, Trace
+from agentgym.policies.llm.trie import TOOL, VALUE
+
+COMPONENTS = {TOOL: "tool_selection", VALUE: "parameter_selection"}
+"""The component of an agent that each kind of edge is part of."""
+
+PASSES = 1
+"""Times that an update goes over its samples; only the upper layers are run again."""
+_CLIP = 0.3
+"""How far above 1 later passes count the ratio of probabilities."""
+_BLAME = 0.5
+"""Weight of what went wrong, relative to what went right."""
+_SETTLED = -0.03
+"""Log-probability above which a choice that went well has nothing to teach."""
+_WRITTEN = 16
+"""Completions on which an update takes the format loss."""
+_NEGLIGIBLE = 0.01
+"""Weights that are not worth reading a branch for: blunders of exploration."""
+FORMAT_WEIGHT = 0.3
+"""Of the format loss, relative to the policy gradient."""
+_MAX_GRADIENT = 1.0
+_BETAS = (0.9, 0.95)
+_CHUNK = 640
+"""Tokens in one backward pass, which bounds memory; larger states stand alone."""
+
+
+@dataclass(slots=True, eq=False)
+class _Push:
+    """One part of a decision, and how strongly to make it likelier."""
+
+    edges: list[int]
+    weight: float
+    before: float
+    """Log-probability when it was drawn; NaN if that is what it is now."""
+
+
+@dataclass(slots=True, eq=False)
+class _Sampled:
+    """A state, and what is to be learned from what siblings drew there.
+
+    Attributes:
+        written: An option that did well, if any.
+        answer: Its completion, behind the prompt, where the format loss is taken on it.
+        places: Of the trie, at which a choice is pushed or the tool is chosen: what
+            must be read again.
+    """
+
+    state: State
+    written: int = -1
+    answer: Branch | None = None
+    pushes: list[_Push] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+
+    def write(self) -> None:
+        """Takes the format loss on an option that did well."""
+        tokens = self.state.completions[self.written][:-1]
+        parents = range(-1, len(tokens) - 1)
+        self.answer = Branch(self.state.segment, tokens, parents, read=False)
+
+    def continuations(self) -> list[set[int]]:
+        """For each token written, those with which some option goes on there."""
+        chosen = self.state.completions[self.written]
+        following: list[set[int]] = [set() for _ in chosen]
+        for other in self.state.completions:
+            for i, (a, b) in enumerate(zip(other, chosen, strict=False)):
+                following[i].add(a)
+                if a != b:
+                    break
+        return following
+
+
+class Learner:
+    """Updates LoRA's matrices from judged groups. See the module's docstring."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._parameters = {
+            f"{name}.{part}": getattr(lora, part)
+            for name, lora in lora_layers(engine.model)
+            for part in ("down", "up")
+        }
+        self._first = {k: torch.zeros_like(p) for k, p in self._parameters.items()}
+        self._second = {k: torch.zeros_like(p) for k, p in self._parameters.items()}
+        self._steps = 0
+
+    def update(
+        self,
+        groups: Sequence[Group],
+        *,
+        learning_rate: float,
+        entropy: float,
+        trainable: frozenset[str],
+    ) -> UpdateStats:
+        """Takes all passes over the samples, each with one step of Adam."""
+        kinds = [kind for kind, name in COMPONENTS.items() if name in trainable]
+        sampled, states, steps = _collect(groups, kinds)
+        stats = UpdateStats(steps_learned=steps)
+        stats.gradient_norms = dict.fromkeys(COMPONENTS.values(), 0.0)
+        if not sampled:
+            return stats
+        written = sum(one.answer is not None for one in sampled)
+        # Adam takes full steps however small a gradient is, so that an update from few
+        # states must be slowed down by hand.
+        told = sum(bool(one.pushes) for one in sampled)
+        rate = learning_rate * min(1.0, max(0.25, 2.0 * told / states))
+        for _ in range(PASSES):
+            for opening in {id(o): o for o in map(_opening, sampled)}.values():
+                self._engine.refresh(opening)
+            stats.loss = stats.entropy = 0.0
+            for chunk in _chunks(sampled):
+                self._loss(chunk, entropy, len(sampled), written, stats).backward()
+            self._step(rate, stats)
+            self._engine.version += 1
+        return stats
+
+    # The loss --------------------------------------------------------------------
+
+    def _loss(
+        self,
+        chunk: Sequence[_Sampled],
+        entropy: float,
+        states: int,
+        written: int,
+        stats: UpdateStats,
+    ) -> torch.Tensor:
+        """The loss of some states, all of them read in one forest."""
+        branches, nodes = [], []
+        for sampled in chunk:
+            branch, numbers = sampled.state.branch(sampled.places, read=True)
+            branches.append(branch)
+            nodes.append(numbers)
+        self._know_hidden(chunk, branches, nodes)
+        formatted = [sampled for sampled in chunk if sampled.answer is not None]
+        answers = [sampled.answer for sampled in formatted if sampled.answer]
+        unread = [answer for answer in answers if answer.hidden is None]
+        if unread:
+            self._engine.read_lower(unread)
+        rows = self._engine.learn([*branches, *answers])
+        loss = torch.zeros((), device=self._engine.device)
+        for sampled, numbers, hidden in zip(chunk, nodes, rows, strict=False):
+            edges = self._edges(sampled, numbers, hidden)
+            loss = loss - self._gain(sampled, edges, entropy, stats) / states
+        for sampled, hidden in zip(formatted, rows[len(chunk) :], strict=True):
+            loss = loss + FORMAT_WEIGHT * self._off_format(sampled, hidden) / written
+        stats.loss += float(loss.detach())
+        return loss
+
+    def _know_hidden(
+        self,
+        chunk: Sequence[_Sampled],
+        branches: Sequence[Branch],
+        nodes: Sequence[list[int]],
+    ) -> None:
+        """Fills in the nodes at the cut, reading those that were not read before."""
+        unread = []
+        for sampled, branch, numbers in zip(chunk, branches, nodes, strict=True):
+            known = sampled.state.hidden
+            if known.keys() >= set(numbers):
+                if numbers:
+                    branch.hidden = torch.stack([known[n] for n in numbers])
+            else:
+                branch.read = False
+                unread.append((known, branch, numbers))
+        if unread:
+            self._engine.read_lower([branch for _, branch, _ in unread])
+        for known, branch, numbers in unread:
+            assert branch.hidden is not None
+            known.update(zip(numbers, branch.hidden, strict=True))
+
+    def _edges(
+        self, sampled: _Sampled, nodes: list[int], hidden: torch.Tensor
+    ) -> dict[int, torch.Tensor]:
+        """Log-probability of each edge at the places that matter, differentiable."""
+        trie = sampled.state.trie
+        where = {-1: 0} | {n: 1 + i for i, n in enumerate(nodes)}
+        result: dict[int, torch.Tensor] = {}
+        for place in sampled.places:
+            edges = np.flatnonzero(trie.nodes == place)
+            row = hidden[where[int(trie.rows[edges[0]])]]
+            labels = torch.from_numpy(trie.labels[edges]).to(hidden.device)
+            logprobs = torch.log_softmax(self._engine.edge_logits(row, labels), -1)
+            result.update(zip(edges.tolist(), logprobs, strict=True))
+        return result
+
+    def _gain(
+        self,
+        sampled: _Sampled,
+        edges: Mapping[int, torch.Tensor],
+        entropy: float,
+        stats: UpdateStats,
+    ) -> torch.Tensor:
+        """What the loss falls by: the pushes and the entropy bonus of one state."""
+        gain = torch.zeros((), device=self._engine.device)
+        for push in sampled.pushes:
+            now = torch.stack([edges[e] for e in push.edges]).sum()
+            before = now.detach() if np.isnan(push.before) else push.before
+            ratio = torch.exp(now.detach() - before).clamp(max=1 + _CLIP)
+            gain = gain + push.weight * ratio * now
+        nodes = sampled.state.trie.nodes
+        for place in sampled.places:
+            own = [int(e) for e in np.flatnonzero(nodes == place)]
+            logprobs = torch.stack([edges[e] for e in own])
+            spread = -(logprobs.exp() * logprobs).sum()
+            stats.entropy += float(spread.detach())
+            gain = gain + entropy * spread
+        return gain
+
+    def _off_format(self, sampled: _Sampled, hidden: torch.Tensor) -> torch.Tensor:
+        """Mean of - log mass over the tokens of a completion."""
+        logits = self._engine.all_logits(hidden)
+        everything = torch.logsumexp(logits, -1)
+        following = sampled.continuations()
+        right = torch.stack(
+            [torch.logsumexp(logits[i, list(t)], -1) for i, t in enumerate(following)]
+        )
+        return (everything - right).mean()
+
+    # The step --------------------------------------------------------------------
+
+    def _step(self, rate: float, stats: UpdateStats) -> None:
+        """Moves the weights by Adam; a gradient that is too long is shrunk."""
+        gradients = {
+            name: p.grad if p.grad is not None else torch.zeros_like(p)
+            for name, p in self._parameters.items()
+        }
+        norm = float(torch.stack([g.norm() for g in gradients.values()]).norm())
+        stats.gradient_norm = norm
+        if not np.isfinite(norm):
+            raise TrainingDiverged(
+                "The update is not finite. Lower the learning rate and resume the run "
+                "from its last checkpoint."
+            )
+        stats.clipped = norm > _MAX_GRADIENT
+        shrink = min(1.0, _MAX_GRADIENT / (norm + 1e-12))
+        self._steps += 1
+        one, two = _BETAS
+        with torch.no_grad():
+            for name, parameter in self._parameters.items():
+                gradient = gradients[name] * shrink
+                first, second = self._first[name], self._second[name]
+                first.mul_(one).add_(gradient, alpha=1 - one)
+                second.mul_(two).addcmul_(gradient, gradient, value=1 - two)
+                scale = (second / (1 - two**self._steps)).sqrt_().add_(1e-8)
+                step = rate / (1 - one**self._steps)
+                parameter.addcdiv_(first, scale, value=-step)
+                parameter.grad = None
+
+    # -----------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Adam's moments and the number of its steps."""
+        return {
+            "steps": self._steps,
+            "first": {k: t.cpu().numpy().copy() for k, t in self._first.items()},
+            "second": {k: t.cpu().numpy().copy() for k, t in self._second.items()},
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Takes on what `state` returned."""
+        self._steps = int(state["steps"])
+        for own, saved in ((self._first, "first"), (self._second, "second")):
+            for name, tensor in own.items():
+                tensor.copy_(torch.from_numpy(np.array(state[saved][name])))
+
+
+def _collect(
+    groups: Sequence[Group], kinds: Sequence[int]
+) -> tuple[list[_Sampled], int, int]:
+    """What there is to learn; and in how many states and steps it was looked for."""
+    found: dict[int, _Sampled] = {}
+    steps = 0
+    for group in groups:
+        for trajectory in group.trajectories:
+            for step in trajectory.steps:
+                both = step.advantage, step.parameter_advantage
+                if both == (None, None) or not isinstance(step.trace, Trace):
+                    continue
+                steps += 1
+                state = step.trace.state
+                sampled = found.setdefault(id(state), _Sampled(state))
+                for kind in kinds:
+                    push = _push(step.trace, kind, both[kind])
+                    if push is not None:
+                        sampled.pushes.append(push)
+                        if push.weight > 0:
+                            sampled.written = step.trace.option
+    good = [sampled for sampled in found.values() if sampled.written >= 0]
+    for sampled in good[:: -(-len(good) // _WRITTEN) or 1]:
+        sampled.write()
+    for sampled in found.values():
+        trie = sampled.state.trie
+        if all(p.weight > 0 and p.before > _SETTLED for p in sampled.pushes):
+            # All went well, and nearly surely so: it would cost as much as the others.
+            sampled.pushes.clear()
+            continue
+        _balance(sampled.pushes)
+        pushed = {int(trie.nodes[e]) for p in sampled.pushes for e in p.edges}
+        tools = trie.places(kind=TOOL) if TOOL in kinds else []
+        sampled.places = sorted({*pushed, *tools})
+    # Where all siblings went wrong alike there is nothing to learn.
+    learned = [one for one in found.values() if one.pushes or one.answer]
+    return learned, len(found), steps
+
+
+def _balance(pushes: list[_Push]) -> None:
+    """Gives every state the same say, whether many siblings stood there or few.
+
+    Otherwise a state at which one of many found the right choice, of which there is
+    most to learn, would hardly be heard.
+    """
+    total = sum(abs(push.weight) for push in pushes)
+    for push in pushes:
+        push.weight /= total
+
+
+def _opening(sampled: _Sampled) -> Segment:
+    return sampled.state.segment.chain[0]
+
+
+def _push(trace: Trace, kind: int, advantage: float | None) -> _Push | None:
+    trie = trace.state.trie
+    path = trie.paths[trace.option]
+    edges = [int(e) for e in path[trie.kinds[path] == kind]]
+    if not advantage or not edges:
+        return None
+    before, drawn = trace.logprobs[kind], trace.drawn[kind]
+    weight = advantage
+    if weight < 0:
+        likely = 0.0 if np.isnan(before) else float(np.exp(before - drawn))
+        weight *= _BLAME * min(1.0, likely)
+    return _Push(edges, weight, before) if abs(weight) > _NEGLIGIBLE else None
+
+
+def _chunks(sampled: Sequence[_Sampled]) -> list[list[_Sampled]]:
+    chunks: list[list[_Sampled]] = []
+    room = 0
+    for one in sampled:
+        nodes = one.state.trie.to_read(one.places)
+        need = sum(len(s.tokens) for s in one.state.segment.chain[1:]) + len(nodes)
+        if not chunks or need > room:
+            chunks.append([])
+            room = _CHUNK
+        chunks[-1].append(one)
+        room -= need
+    return chunks

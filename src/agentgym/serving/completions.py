@@ -1,0 +1,64 @@
+"""OpenAI's older completions of a plain text, as another form of chat completions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from agentgym.serving.answers import DONE, Completion, encode
+from agentgym.serving.errors import invalid
+
+_PASSED_ON = ("model", "stream", "stream_options", "stop", "max_tokens", "n", "user")
+_REFUSED = ("best_of", "echo", "suffix", "logprobs")
+
+
+def chat_of_completion(payload: dict[str, Any]) -> dict[str, Any]:
+    """The chat completion that asks the same: the prompt is what a user says.
+
+    Raises:
+        ApiError: There is no single prompt, or more is asked for than its completion.
+    """
+    for name in _REFUSED:
+        if payload.get(name) and (name, payload[name]) != ("best_of", 1):
+            raise invalid(f"{name} is not offered here.", name, "unsupported_parameter")
+    prompt = payload.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1:
+        prompt = prompt[0]
+    if not isinstance(prompt, str):
+        raise invalid("prompt must be one text.", "prompt")
+    chat = {name: payload[name] for name in _PASSED_ON if name in payload}
+    return {**chat, "messages": [{"role": "user", "content": prompt}]}
+
+
+def completion_dict(completion: Completion) -> dict[str, Any]:
+    """The body of a completion that is not streamed."""
+    return {**_part(completion, completion.content or ""), "usage": completion.usage}
+
+
+def completion_events(
+    completion: Completion, *, include_usage: bool = False
+) -> Iterator[bytes]:
+    """The server-sent events of a streamed completion."""
+    whole = _part(completion, completion.content or "")
+    if include_usage:
+        whole["usage"] = None
+    yield b"data: %b\n\n" % encode(whole)
+    if include_usage:
+        yield b"data: %b\n\n" % encode(
+            {**whole, "choices": [], "usage": completion.usage}
+        )
+    yield DONE
+
+
+def _part(completion: Completion, text: str) -> dict[str, Any]:
+    reason = "length" if completion.finish_reason == "length" else "stop"
+    return {
+        "id": completion.id.replace("chatcmpl", "cmpl"),
+        "object": "text_completion",
+        "created": completion.created,
+        "model": completion.model,
+        "system_fingerprint": None,
+        "choices": [
+            {"index": 0, "text": text, "logprobs": None, "finish_reason": reason}
+        ],
+    }

@@ -1,0 +1,60 @@
+"""Requests to a policy, and its decisions as answers; in the thread that decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agentgym.policies.base import GREEDY, Decision, DecisionRequest, Policy, Sampling
+from agentgym.serving.answers import Completion, complete
+from agentgym.serving.errors import ApiError
+from agentgym.serving.protocol import ChatRequest, check_length
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A decision, and what the client is told of it."""
+
+    decision: Decision
+    completion: Completion
+
+
+def answer_all(
+    policy: Policy,
+    requests: Sequence[ChatRequest],
+    sampling: Sampling = GREEDY,
+    decisions: Sequence[DecisionRequest] | None = None,
+) -> list[Answer | Exception]:
+    """Decides on all requests, in one batch.
+
+    Args:
+        policy: Decides.
+        requests: What was asked.
+        sampling: How decisions are drawn. Without an `rng` equal questions have equal
+            answers, and are decided once.
+        decisions: The requests as the policy gets them, if not as they are.
+
+    Returns:
+        For each request its answer, or why it cannot have one.
+    """
+    asked = decisions or [request.to_decision() for request in requests]
+    results: list[Answer | Exception | None] = []
+    for request in requests:
+        try:
+            check_length(request, policy.count_tokens, policy.context_length)
+            results.append(None)
+        except ApiError as error:
+            results.append(error)
+    fit = [i for i, result in enumerate(results) if result is None]
+    same = {i: requests[i].question if sampling.rng is None else (i,) for i in fit}
+    first = {question: i for i, question in reversed(same.items())}
+    made = policy.decide([asked[i] for i in first.values()], sampling)
+    by_question = dict(zip(first, made, strict=True))
+    for i, question in same.items():
+        decision = by_question[question]
+        try:
+            completion = complete(requests[i], decision, policy.count_tokens)
+            results[i] = Answer(decision, completion)
+        except ApiError as error:
+            results[i] = error
+    return [result for result in results if result is not None]

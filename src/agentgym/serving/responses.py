@@ -1,0 +1,262 @@
+"""OpenAI's responses API, as another form of chat completions.
+
+A request becomes the chat completion that asks the same, and the completion becomes a
+response, whole or as events:
+
+    chat = chat_of_response(payload, previous)
+    completion = ...                             # as for any other chat completion
+    body = response_dict(completion, payload)    # or, one by one, response_events(...)
+
+Pure functions. Whoever keeps conversations for `previous_response_id` passes the
+messages of the one that a request goes on with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from agentgym.core.task import Message
+from agentgym.serving.answers import Completion, encode
+from agentgym.serving.errors import invalid
+
+_PASSED_ON = ("model", "stream", "temperature", "top_p", "user", "parallel_tool_calls")
+_REFUSED = ("background", "conversation", "prompt", "max_tool_calls")
+
+
+def chat_of_response(
+    payload: dict[str, Any], previous: Sequence[Message] = ()
+) -> dict[str, Any]:
+    """The chat completion that asks the same.
+
+    Args:
+        payload: The body of the request.
+        previous: Messages of the conversation that `previous_response_id` names.
+
+    Raises:
+        ApiError: It is wrong, or asks for what has no counterpart.
+    """
+    for name in _REFUSED:
+        if payload.get(name):
+            raise invalid(f"{name} is not offered here.", name, "unsupported_parameter")
+    chat = {name: payload[name] for name in _PASSED_ON if name in payload}
+    instructions = payload.get("instructions")
+    if not isinstance(instructions, str | None):
+        raise invalid("instructions must be a string.", "instructions")
+    # As OpenAI does it: instructions hold for one response and are not carried over.
+    system = [{"role": "system", "content": instructions}] if instructions else []
+    chat["messages"] = [*system, *previous, *input_messages(payload.get("input"))]
+    if payload.get("max_output_tokens") is not None:
+        chat["max_completion_tokens"] = payload["max_output_tokens"]
+    if payload.get("tools"):
+        chat["tools"] = _tools(payload["tools"])
+    choice = payload.get("tool_choice")
+    if isinstance(choice, dict) and choice.get("type") == "function":
+        choice = {"type": "function", "function": {"name": choice.get("name")}}
+    if choice is not None:
+        chat["tool_choice"] = choice
+    text = payload.get("text")
+    format_ = text.get("format") if isinstance(text, dict) else None
+    if isinstance(format_, dict):
+        chat["response_format"] = (
+            {"type": "json_schema", "json_schema": format_}
+            if format_.get("type") == "json_schema"
+            else format_
+        )
+    return chat
+
+
+def input_messages(given: Any) -> list[Message]:
+    """The `input` of a request as chat messages.
+
+    Raises:
+        ApiError: It has no such form.
+    """
+    if isinstance(given, str):
+        return [{"role": "user", "content": given}]
+    if not isinstance(given, list):
+        raise invalid("input must be a string or a list of items.", "input")
+    messages: list[Message] = []
+    for i, item in enumerate(given):
+        where = f"input[{i}]"
+        if not isinstance(item, dict):
+            raise invalid(f"{where} must be an object.", where)
+        kind = item.get("type", "message")
+        if kind == "message":
+            content = _content(item.get("content"))
+            messages.append({"role": item.get("role"), "content": content})
+        elif kind == "function_call":
+            call = {
+                "id": item.get("call_id"),
+                "type": "function",
+                "function": {
+                    "name": item.get("name"),
+                    "arguments": item.get("arguments"),
+                },
+            }
+            # One decision may have made several; they stand one after the other.
+            if not messages or messages[-1]["role"] != "assistant":
+                messages.append({"role": "assistant", "content": None})
+            messages[-1].setdefault("tool_calls", []).append(call)
+        elif kind == "function_call_output":
+            messages.append(
+                {
+                    "role": "tool",
+                    "tool_call_id": item.get("call_id"),
+                    "content": _content(item.get("output")),
+                }
+            )
+        elif kind != "reasoning":
+            raise invalid(
+                f"{where}.type must be message, function_call or function_call_output.",
+                where,
+            )
+    return messages
+
+
+def response_dict(completion: Completion, payload: dict[str, Any]) -> dict[str, Any]:
+    """The body of a response that is not streamed."""
+    cut_off = completion.finish_reason == "length"
+    usage = completion.usage
+    return {
+        **_head(completion, payload),
+        "status": "incomplete" if cut_off else "completed",
+        "incomplete_details": {"reason": "max_output_tokens"} if cut_off else None,
+        "output": _items(completion),
+        "usage": {
+            "input_tokens": usage["prompt_tokens"],
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "output_tokens": usage["completion_tokens"],
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": usage["total_tokens"],
+        },
+    }
+
+
+def response_events(completion: Completion, payload: dict[str, Any]) -> Iterator[bytes]:
+    """The server-sent events of a streamed response."""
+    for number, event in enumerate(_events(completion, payload)):
+        whole = {**event, "sequence_number": number}
+        yield b"event: %b\ndata: %b\n\n" % (event["type"].encode(), encode(whole))
+
+
+def response_id(completion: Completion) -> str:
+    """What a response is called."""
+    return f"resp_{completion.id.rpartition('-')[2]}"
+
+
+def _events(
+    completion: Completion, payload: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    whole = response_dict(completion, payload)
+    opening = {**whole, "status": "in_progress", "output": [], "usage": None}
+    opening["incomplete_details"] = None
+    yield {"type": "response.created", "response": opening}
+    yield {"type": "response.in_progress", "response": opening}
+    for index, item in enumerate(whole["output"]):
+        at = {"output_index": index, "item_id": item["id"]}
+        if item["type"] == "function_call":
+            empty: dict[str, Any] = {"arguments": ""}
+            text, kind = item["arguments"], "arguments"
+            started = "response.function_call_arguments"
+            done = {"arguments": text, "name": item["name"]}
+        else:
+            empty = {"content": []}
+            text, kind = item["content"][0]["text"], "text"
+            started = "response.output_text"
+            at["content_index"] = 0
+            done = {"text": text, "logprobs": []}
+        begun = {**item, **empty, "status": "in_progress"}
+        place = {"output_index": index}
+        yield {"type": "response.output_item.added", "item": begun, **place}
+        if kind == "text":
+            part = {**item["content"][0], "text": ""}
+            yield {"type": "response.content_part.added", "part": part, **at}
+        delta: dict[str, Any] = {"delta": text}
+        if kind == "text":
+            delta["logprobs"] = []
+        if text:
+            yield {"type": f"{started}.delta", **delta, **at}
+        yield {"type": f"{started}.done", **done, **at}
+        if kind == "text":
+            part = item["content"][0]
+            yield {"type": "response.content_part.done", "part": part, **at}
+        yield {"type": "response.output_item.done", "item": item, **place}
+    yield {"type": f"response.{whole['status']}", "response": whole}
+
+
+def _head(completion: Completion, payload: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": response_id(completion),
+        "object": "response",
+        "created_at": completion.created,
+        "model": completion.model,
+        "error": None,
+        "instructions": payload.get("instructions"),
+        "max_output_tokens": payload.get("max_output_tokens"),
+        "metadata": payload.get("metadata") or {},
+        "parallel_tool_calls": payload.get("parallel_tool_calls") is not False,
+        "previous_response_id": payload.get("previous_response_id"),
+        "temperature": payload.get("temperature"),
+        "text": payload.get("text") or {"format": {"type": "text"}},
+        "tool_choice": payload.get("tool_choice") or "auto",
+        "tools": payload.get("tools") or [],
+        "top_p": payload.get("top_p"),
+        "store": payload.get("store") is not False,
+    }
+
+
+def _items(completion: Completion) -> list[dict[str, Any]]:
+    name = response_id(completion).removeprefix("resp_")
+    items: list[dict[str, Any]] = []
+    if completion.content or not completion.calls:
+        text = completion.content or ""
+        part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+        items.append(
+            {
+                "id": f"msg_{name}",
+                "type": "message",
+                "role": "assistant",
+                "status": "completed",
+                "content": [part],
+            }
+        )
+    for i, call in enumerate(completion.calls):
+        items.append(
+            {
+                "id": f"fc_{name}_{i}",
+                "type": "function_call",
+                "status": "completed",
+                "call_id": call.id,
+                **call.to_openai()["function"],
+            }
+        )
+    return items
+
+
+def _tools(given: Any) -> Any:
+    if not isinstance(given, list):
+        return given  # Whoever reads the chat completion says what is wrong.
+    tools = []
+    for i, tool in enumerate(given):
+        if not isinstance(tool, dict) or tool.get("type") != "function":
+            raise invalid(
+                f"tools[{i}] must be a function: the agent runs its tools itself.",
+                f"tools[{i}]",
+                "unsupported_parameter",
+            )
+        inner = {name: tool[name] for name in tool if name != "type"}
+        tools.append({"type": "function", "function": inner})
+    return tools
+
+
+def _content(content: Any) -> Any:
+    if not isinstance(content, list):
+        return content
+    parts = []
+    for part in content:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind in ("input_text", "output_text"):
+            part = {"type": "text", "text": part.get("text")}
+        parts.append(part)
+    return parts

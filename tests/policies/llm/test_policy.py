@@ -1,0 +1,241 @@
+"""Deciding, learning, saving and going on, with tiny models and a tiny scenario."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from agentgym.core.checkpoint import pack, unpack
+from agentgym.core.errors import AssetError, ContextExceeded, FormatError
+from agentgym.core.evaluation import evaluate
+from agentgym.core.rewards import assign_advantages
+from agentgym.core.rollout import Rollout
+from agentgym.core.tools import Tool
+from agentgym.policies.base import DecisionRequest, Sampling
+from agentgym.policies.llm.lora import lora_layers
+from agentgym.policies.llm.policy import LlmPolicy
+from agentgym.scenarios.registry import ScenarioRegistry
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "integration"))
+
+BOTH = frozenset({"tool_selection", "parameter_selection"})
+
+
+@pytest.fixture
+def rollout() -> Any:
+    scenario = ScenarioRegistry.load("tiny_scenario:Tiny")
+    made = Rollout(scenario, max_steps=4)
+    yield made
+    made.close()
+
+
+def iterate(
+    policy: LlmPolicy,
+    rollout: Rollout,
+    number: int,
+    trainable: frozenset[str] = BOTH,
+    tasks: Any = None,
+    rate: float = 0.003,
+) -> Any:
+    tasks = tasks or rollout.scenario.tasks("train", number, 4)
+    rng = np.random.default_rng([0, number])
+    groups = rollout.groups(policy, tasks, 8, Sampling(rng, 0.2), number)
+    assign_advantages(groups, "state", 0.95)
+    return policy.learn(groups, learning_rate=rate, entropy=0.01, trainable=trainable)
+
+
+def weights(policy: LlmPolicy) -> dict[str, Any]:
+    """All that learning changes, as bytes."""
+
+    def flat(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: flat(inner) for key, inner in value.items()}
+        return value.tobytes() if isinstance(value, np.ndarray) else value
+
+    return flat(policy.state())
+
+
+def test_a_random_model_overfits_ten_tasks(
+    families: dict[str, Path], rollout: Rollout
+) -> None:
+    """Of another family than the embedded one: nothing here is made for one model."""
+    policy = LlmPolicy(str(families["qwen2"]), seed=1)
+    tasks = rollout.scenario.tasks("train", 5, 10)
+    before = evaluate(policy, rollout, tasks).tool_reliability
+    after = before
+    for number in range(60):
+        iterate(policy, rollout, number, tasks=tasks, rate=0.01)
+        if number % 5 == 4:
+            after = evaluate(policy, rollout, tasks).tool_reliability
+            if after == 1.0:
+                break
+    assert before < 0.8
+    assert after == 1.0
+
+
+def test_same_seed_same_bytes(families: dict[str, Path], rollout: Rollout) -> None:
+    made = []
+    for _ in range(2):
+        policy = LlmPolicy(str(families["qwen3"]), seed=3)
+        for number in range(2):
+            iterate(policy, rollout, number)
+        made.append(weights(policy))
+    assert made[0] == made[1]
+    other = LlmPolicy(str(families["qwen3"]), seed=4)
+    assert weights(other) != weights(LlmPolicy(str(families["qwen3"]), seed=3))
+
+
+def test_going_on_from_a_checkpoint(
+    families: dict[str, Path], rollout: Rollout
+) -> None:
+    policy = LlmPolicy(str(families["llama"]))
+    iterate(policy, rollout, 0)
+    saved = pack(policy.state())
+    # Measuring in between leaves no trace.
+    evaluate(policy, rollout, rollout.scenario.tasks("validation", 0, 8))
+    iterate(policy, rollout, 1)
+    again = LlmPolicy(str(families["llama"]))
+    again.load_state(unpack(saved, "checkpoint"))
+    iterate(again, rollout, 1)
+    assert weights(again) == weights(policy)
+
+
+def test_frozen_components_get_no_gradient(
+    families: dict[str, Path], rollout: Rollout
+) -> None:
+    policy = LlmPolicy(str(families["llama"]))
+    before = weights(policy)
+    stats = iterate(policy, rollout, 0, frozenset({"output_generation"}))
+    assert stats.gradient_norm == 0.0
+    assert weights(policy) == before
+    # Tokens of the arguments alone: the choice of the tool is not even looked at.
+    groups = rollout.groups(
+        policy,
+        rollout.scenario.tasks("train", 0, 6),
+        8,
+        Sampling(np.random.default_rng(0), 0.5),
+    )
+    assign_advantages(groups, "state", 0.95)
+    for group in groups:
+        for trajectory in group.trajectories:
+            for step in trajectory.steps:
+                step.parameter_advantage = None
+    stats = policy.learn(
+        groups,
+        learning_rate=0.1,
+        entropy=0.1,
+        trainable=frozenset({"parameter_selection"}),
+    )
+    assert stats.gradient_norm == 0.0
+    assert weights(policy) == before
+
+
+def test_saving_and_loading(
+    families: dict[str, Path], rollout: Rollout, tmp_path: Path
+) -> None:
+    policy = LlmPolicy(str(families["llama"]), seed=2)
+    iterate(policy, rollout, 0)
+    policy.calibrate([(0.9, True), (0.6, False), (0.8, True)])
+    policy.save(tmp_path)
+    assert {p.name for p in tmp_path.iterdir()} == {"adapter.safetensors", "llm.json"}
+    again = LlmPolicy.load(tmp_path)
+    tasks = rollout.scenario.tasks("heldout", 0, 6)
+    one, other = (evaluate(p, rollout, tasks) for p in (policy, again))
+    assert one.decisions == other.decisions
+    again.save(tmp_path / "..")
+    assert (tmp_path / ".." / "adapter.safetensors").read_bytes() == (
+        tmp_path / "adapter.safetensors"
+    ).read_bytes()
+
+
+def test_merged_model_is_the_same(
+    families: dict[str, Path], rollout: Rollout, tmp_path: Path
+) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    for family in ("llama", "qwen2"):
+        policy = LlmPolicy(str(families[family]))
+        iterate(policy, rollout, 0)
+        folder = tmp_path / family
+        policy.export(folder)
+        plain = AutoModelForCausalLM.from_pretrained(folder)
+        assert AutoTokenizer.from_pretrained(folder).chat_template
+        assert not list(lora_layers(plain))
+        ids = torch.arange(40)[None]
+        with torch.no_grad():
+            gap = plain(ids).logits - policy.engine.model(ids).logits
+        assert gap.abs().max() < 1e-4
+        # And it can be trained on.
+        assert LlmPolicy(str(folder)).format.native is policy.format.native
+
+
+def test_free_form_is_plain_generation(
+    families: dict[str, Path], rollout: Rollout
+) -> None:
+    """Batched, padded and with a kept opening: the same text as one plain call."""
+    policy = LlmPolicy(str(families["llama"]))
+    tools = rollout.scenario.create_environment().tool_list
+    requests = [
+        DecisionRequest([{"role": "user", "content": text}], tools)
+        for text in ("Open A12", "Please close gate B07 now, it is late")
+    ]
+    decisions = policy.free_form().decide(requests)
+    for request, decision in zip(requests, decisions, strict=True):
+        text = policy.format.render(request.messages, tools)
+        ids = policy.tokenizer(text, return_tensors="pt", add_special_tokens=False)
+        with torch.no_grad():
+            out = policy.engine.model.generate(
+                **ids, do_sample=False, max_new_tokens=96, eos_token_id=1
+            )
+        new = out[0, ids["input_ids"].shape[1] :]
+        expected = policy.tokenizer.decode(new, skip_special_tokens=True).strip()
+        assert decision.message["content"] == expected
+        assert decision.completion_tokens == len(new)
+
+
+def test_too_long_a_conversation_is_refused(families: dict[str, Path]) -> None:
+    policy = LlmPolicy(str(families["llama"]))
+    tool = Tool("look", "Looks.")
+    messages = [{"role": "user", "content": "x" * 5000}]
+    with pytest.raises(ContextExceeded, match=r"5,\d+ tokens, tools included.*4,096"):
+        policy.decide([DecisionRequest(messages, [tool])])
+
+
+def test_the_cache_is_bounded(families: dict[str, Path]) -> None:
+    policy = LlmPolicy(str(families["llama"]))
+    policy._cache.limit = 3 << 20
+    tool = Tool("look", "Looks.")
+    for n in range(40):
+        messages = [{"role": "user", "content": f"{n} " + "words " * 30}]
+        policy.decide([DecisionRequest(messages, [tool])])
+    kept = sum(s.nbytes for s in policy._cache._known.values())
+    assert kept == policy._cache._bytes <= 3 << 20
+
+
+def test_a_folder_that_is_no_policy(families: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="does not hold a language-model policy"):
+        LlmPolicy.load(tmp_path)
+    policy = LlmPolicy(str(families["llama"]))
+    policy.save(tmp_path)
+    whole = (tmp_path / "adapter.safetensors").read_bytes()
+    (tmp_path / "adapter.safetensors").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(FormatError, match="Train it again, or restore it"):
+        LlmPolicy.load(tmp_path)
+    (tmp_path / "adapter.safetensors").write_bytes(whole)
+    about = json.loads((tmp_path / "llm.json").read_text())
+    (tmp_path / "llm.json").write_text(json.dumps({**about, "version": 99}))
+    with pytest.raises(FormatError, match="Train it again with this version"):
+        LlmPolicy.load(tmp_path)
+    (tmp_path / "llm.json").write_text(json.dumps({**about, "model": "./gone"}))
+    with pytest.raises(AssetError, match=r"no model './gone'"):
+        LlmPolicy.load(tmp_path)
+    other = {**about, "model": str(families["qwen3"])}
+    (tmp_path / "llm.json").write_text(json.dumps(other))
+    with pytest.raises(FormatError, match="trained from another model"):
+        LlmPolicy.load(tmp_path)
