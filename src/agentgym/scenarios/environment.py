@@ -38,11 +38,15 @@ class Verdict:
             running stays right: trying again is then the right move.
         failure: Why not, if it was wrong.
         harmful: The world is spoiled and cannot be mended; the episode ends.
+        wrong_arguments: Names of the call's parameters that had wrong values, or were
+            left out wrongly; None if the scenario does not tell. Whoever tells lets an
+            agent learn each parameter by itself.
     """
 
     correct: bool
     failure: FailureKind | None = None
     harmful: bool = False
+    wrong_arguments: frozenset[str] | None = None
 
 
 RIGHT = Verdict(True)
@@ -274,7 +278,7 @@ class Environment(gymnasium.Env[str, str]):
     # ---------------------------------------------------------------------------
 
     def _run_calls(self, calls: list[ToolCall], results: list[ToolResult]) -> Verdict:
-        overall = RIGHT
+        overall = verdict = RIGHT
         for call in calls:
             result = self._fault() or self.runner.run(self._tools, call, self.world)
             results.append(result)
@@ -286,6 +290,11 @@ class Environment(gymnasium.Env[str, str]):
             self._append(
                 {"role": "tool", "tool_call_id": call.id, "content": result.content}
             )
+        if len(calls) == 1:
+            return verdict
+        if overall.wrong_arguments is not None:
+            # Of several calls nobody could tell whose arguments are meant.
+            overall = dataclasses.replace(overall, wrong_arguments=None)
         return overall
 
     def _speak(self, content: str) -> tuple[Verdict, bool]:

@@ -252,6 +252,13 @@ class State:
             self._found[parameter.key] = found
         return found if parameter.required else [*found, Candidate(ABSENT, "absent")]
 
+    def parameter_name(self, key: str | tuple[int, int]) -> str:
+        """Of the parameter that a factor chooses; "" if it chooses something else."""
+        if isinstance(key, str):
+            return ""
+        tool, parameter = key
+        return self.toolset.parameters[tool][parameter].name
+
     def value_facts(self, values: Sequence[Any]) -> Array:
         """Facts about listed values: do they stand in what was said or found?"""
         facts = np.zeros((len(values), len(ValueFact)), np.float32)
