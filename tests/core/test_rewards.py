@@ -304,6 +304,11 @@ def test_a_step_that_was_not_judged_has_no_signal_for_parameters() -> None:
     assert argument_advantage(step, "order") is None
 
 
+def test_of_a_repeated_step_no_parameter_is_learned_again() -> None:
+    step = Step({}, reward=1.0, wrong_arguments=frozenset(), replayed=True)
+    assert argument_advantage(step, "order") is None
+
+
 # Agents of several kinds ------------------------------------------------------------
 
 

@@ -42,7 +42,7 @@ from agentgym.scenarios.data_analysis.datasets import (
 )
 from agentgym.scenarios.data_analysis.environment import DataAnalysisEnvironment
 from agentgym.scenarios.data_analysis.names import DOMAINS
-from agentgym.scenarios.data_analysis.plan import Milestone
+from agentgym.scenarios.data_analysis.plan import Milestone, wrong_arguments
 from agentgym.scenarios.data_analysis.scenario import DataAnalysis
 from agentgym.scenarios.data_analysis.tools import TOOLS, World
 from agentgym.scenarios.probing import play
@@ -589,6 +589,22 @@ def test_correlation_is_right_both_ways(scenario: DataAnalysis) -> None:
         course.append(message(Milestone(step.tool, given)))
     assert play(environment, task, [*course, CLOSING]).success
     environment.close()
+
+
+def test_of_a_pair_of_columns_only_the_wrong_one_is_blamed() -> None:
+    due = Milestone("run_correlation", {"column": "A", "other": "B", "method": "m"})
+    for column, other, wrong in [
+        ("A", "B", set()),
+        ("B", "A", set()),
+        ("A", "C", {"other"}),
+        ("C", "B", {"column"}),
+        ("B", "C", {"other"}),
+        ("C", "A", {"column"}),
+        ("C", "D", {"column", "other"}),
+    ]:
+        given = {"column": column, "other": other, "method": "m"}
+        call = ToolCall("run_correlation", given)
+        assert wrong_arguments(due, call) == wrong, given
 
 
 def test_the_judge_tells_which_arguments_are_wrong(scenario: DataAnalysis) -> None:

@@ -15,7 +15,7 @@ probability of 0.7 still has something to gain, and siblings that were all lucky
 cannot tell. As a choice becomes certain, its gradient vanishes by itself.
 
 Where the judge tells which arguments of a call were wrong, each parameter is praised or
-blamed by itself (`argument_advantage`), whatever the others did.
+blamed by itself (`argument_advantage`), whatever the others were, with either credit.
 
 Where siblings are agents of different kinds, each kind's rewards are first made
 comparable with the others': see `comparable_rewards`.
@@ -85,7 +85,7 @@ def assign_advantages(
 
 def argument_advantage(step: Step, name: str) -> float | None:
     """The advantage of one parameter's value; None means "no signal"."""
-    if step.wrong_arguments is None or step.reward is None:
+    if step.wrong_arguments is None or step.reward is None or step.replayed:
         return step.parameter_advantage
     return _BLAME if name in step.wrong_arguments else _PRAISE
 

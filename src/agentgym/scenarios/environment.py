@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import random
@@ -278,24 +277,33 @@ class Environment(gymnasium.Env[str, str]):
     # ---------------------------------------------------------------------------
 
     def _run_calls(self, calls: list[ToolCall], results: list[ToolResult]) -> Verdict:
-        overall = verdict = RIGHT
+        verdicts = []
         for call in calls:
             result = self._fault() or self.runner.run(self._tools, call, self.world)
             results.append(result)
-            verdict = self.judge_call(call, result)
-            if overall.correct and not verdict.correct:
-                overall = verdict
-            elif verdict.harmful and not overall.harmful:
-                overall = dataclasses.replace(overall, harmful=True)
+            verdicts.append(self._judged(call, result))
             self._append(
                 {"role": "tool", "tool_call_id": call.id, "content": result.content}
             )
-        if len(calls) == 1:
-            return verdict
-        if overall.wrong_arguments is not None:
-            # Of several calls nobody could tell whose arguments are meant.
-            overall = dataclasses.replace(overall, wrong_arguments=None)
-        return overall
+        if len(verdicts) == 1:
+            return verdicts[0]
+        # Wrong arguments are left out: nobody could tell of which call they are.
+        worst = next((v for v in verdicts if not v.correct), RIGHT)
+        return Verdict(worst.correct, worst.failure, any(v.harmful for v in verdicts))
+
+    def _judged(self, call: ToolCall, result: ToolResult) -> Verdict:
+        """The judge's verdict; a name that is no parameter would praise a wrong one."""
+        verdict = self.judge_call(call, result)
+        if verdict.wrong_arguments:
+            tool = self._tools.get(call.name)
+            known = {*(tool.properties if tool else ()), *call.arguments}
+            strange = sorted(verdict.wrong_arguments - known)
+            if strange:
+                raise ScenarioError(
+                    f"judge_call says that '{call.name}' has a wrong argument "
+                    f"'{strange[0]}', but it has no such parameter."
+                )
+        return verdict
 
     def _speak(self, content: str) -> tuple[Verdict, bool]:
         verdict = self.judge_message(content)

@@ -67,14 +67,16 @@ def wrong_arguments(due: Milestone, call: ToolCall) -> frozenset[str]:
 
     What the plan leaves open may be anything, and correlation is the same both ways.
     """
-    wanted, given = due.arguments, call.arguments
-    wrong = {n for n, value in wanted.items() if not _equal(value, given.get(n))}
-    swapped = {"column", "other"}
-    if wrong == swapped and {wanted[n] for n in swapped} == {
-        given.get(n) for n in swapped
-    }:
-        wrong = set()
-    return frozenset(wrong)
+    wanted = dict(due.arguments)
+    wrong = _differing(wanted, call.arguments)
+    if wanted.get("other") is None:
+        return wrong
+    wanted["column"], wanted["other"] = wanted["other"], wanted["column"]
+    return min(wrong, _differing(wanted, call.arguments), key=len)
+
+
+def _differing(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(n for n, v in wanted.items() if not _equal(v, given.get(n)))
 
 
 def _equal(wanted: Any, given: Any) -> bool:
