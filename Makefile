@@ -87,5 +87,5 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.installed-llm: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing AgentGym with its language model into $(VENV)"
-	@$(INSTALL) -e '.[api,dev,llm$(EXTRAS)]'
+	@$(INSTALL) -e '.[analysis,api,dev,llm$(EXTRAS)]'
 	@touch $@ $(VENV)/.installed-dev $(VENV)/.installed
