@@ -11,6 +11,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from PIL import Image
 from agentgym.core.errors import MissingExtraError
 from agentgym.core.task import DIFFICULTIES, SPLITS, Split, Task
 from agentgym.core.tools import FailureKind, ToolCall, ToolError, ToolRunner, tool_map
+from agentgym.policies.calls.candidates import described_values
 from agentgym.scenarios.checks import check_scenario
 from agentgym.scenarios.data_analysis import datasets, tools
 from agentgym.scenarios.data_analysis import scenario as scenario_module
@@ -591,6 +593,20 @@ def test_correlation_is_right_both_ways(scenario: DataAnalysis) -> None:
     environment.close()
 
 
+def test_every_value_that_tools_list_is_computed_and_described() -> None:
+    listed = {
+        f"{tool.name}.{name}": dict(described_values(schema))
+        for tool in TOOLS
+        for name, schema in tool.properties.items()
+        if described_values(schema)
+    }
+    assert listed["filter_data.condition"].keys() == tools._OPERATORS.keys()
+    assert listed["aggregate_data.function"].keys() == tools._FUNCTIONS.keys()
+    assert listed["calculate_stats.statistic"].keys() == tools._STATISTICS.keys()
+    assert listed["plot_chart.kind"].keys() == set(CHART_KINDS)
+    assert all(about for values in listed.values() for about in values.values())
+
+
 def test_of_a_pair_of_columns_only_the_wrong_one_is_blamed() -> None:
     due = Milestone("run_correlation", {"column": "A", "other": "B", "method": "m"})
     for column, other, wrong in [
@@ -751,6 +767,16 @@ def test_drawing_is_repeatable_and_datasets_differ() -> None:
     first, second = (draw(DatasetSpec("train", "series", n)) for n in (0, 1))
     assert first == draw(DatasetSpec("train", "series", 0))
     assert first != second
+
+
+def test_a_world_is_made_in_under_20_milliseconds(scenario: DataAnalysis) -> None:
+    tasks = tasks_of(scenario, "train")
+    environment = scenario.create_environment(tasks)
+    start = time.process_time()
+    for task in tasks:
+        environment.reset_task(task)
+    assert (time.process_time() - start) / len(tasks) < 0.02
+    environment.close()
 
 
 def test_a_task_does_not_depend_on_how_many_are_drawn(scenario: DataAnalysis) -> None:

@@ -136,7 +136,7 @@ _INTERVALS = (
     "task_success_interval",
     "free_form_reliability_interval",
 )
-_SINCE = {
+_SINCE: dict[str, Any] = {
     "free_form_reliability": None,
     "free_form_reliability_interval": None,
     "free_form_tasks": 0,

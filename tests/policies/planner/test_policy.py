@@ -373,6 +373,15 @@ def _decided(tools: Sequence[Tool], text: str) -> list[Decision]:
     return PlannerPolicy().decide(requests, Sampling(np.random.default_rng(0), 0.9))
 
 
+def test_a_value_is_chosen_by_its_description() -> None:
+    described = {"k7": "Broken.", "k8": "Late."}
+    listed = [{"const": v, "description": d} for v, d in described.items()]
+    tool = _tool("report", "Report a parcel.", ["code"], code={"oneOf": listed})
+    for text, code in [("report it: broken", "k7"), ("report it: late", "k8")]:
+        (decision,) = PlannerPolicy().decide([_request(text, [tool])])
+        assert decision.calls[0].arguments == {"code": code}
+
+
 def test_tools_never_seen_can_be_called() -> None:
     policy = PlannerPolicy()
     _learn(policy, 0)

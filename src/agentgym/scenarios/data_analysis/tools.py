@@ -6,7 +6,7 @@ operators and functions come from the tables below, and values are bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,6 @@ import pandas as pd
 
 from agentgym.core.tools import Tool, ToolError
 from agentgym.scenarios.data_analysis.charts import (
-    CHART_KINDS,
     Chart,
     ChartKind,
     Series,
@@ -437,8 +436,10 @@ def _schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _one_of(values: Sequence[str], description: str) -> dict[str, Any]:
-    return {"type": "string", "enum": list(values), "description": description}
+def _one_of(values: Mapping[str, str], description: str) -> dict[str, Any]:
+    """One of some values, each with what it is for."""
+    listed = [{"const": v, "description": about} for v, about in values.items()]
+    return {"type": "string", "description": description, "oneOf": listed}
 
 
 _COLUMN = {
@@ -469,7 +470,14 @@ TOOLS = [
         "different, distinct values it has. Find its most common value.",
         _schema(
             column=_COLUMN,
-            aspect=_one_of(("missing", "distinct", "most_common"), "what to tell"),
+            aspect=_one_of(
+                {
+                    "missing": "How many are empty, blank or not filled in.",
+                    "distinct": "How many different ones there are.",
+                    "most_common": "Which one is found most often, most of the time.",
+                },
+                "what to tell",
+            ),
         ),
         describe,
         True,
@@ -481,7 +489,16 @@ TOOLS = [
         "percentage of the rows meets the condition.",
         _schema(
             column=_COLUMN,
-            condition=_one_of(tuple(_OPERATORS), "how to compare"),
+            condition=_one_of(
+                {
+                    "equals": "Only rows with this text. Keep these and no others.",
+                    "differs": "All rows except those with this text. Leave these "
+                    "out, exclude, drop, ignore or skip them.",
+                    "above": "More than the limit. Over, greater or higher than it.",
+                    "below": "Less than the limit. Under, smaller or lower than it.",
+                },
+                "how to compare",
+            ),
             value={
                 **_VALUE,
                 # Texts in the data are in lower case.
@@ -495,15 +512,29 @@ TOOLS = [
     Tool(
         "aggregate_data",
         "Which group has the highest or lowest total or average. Group the rows by a "
-        "category and compare. Break down by month: which month is highest or lowest.",
+        "category and compare. Break monthly figures down: which month is highest or "
+        "lowest.",
         _schema(
             group_by={
                 "anyOf": [_COLUMN, {"const": MONTH}],
                 "description": "category column to group by, or month",
             },
             column=_COLUMN,
-            function=_one_of(tuple(_FUNCTIONS), "how to combine the numbers"),
-            order=_one_of(("highest", "lowest"), "which group to name"),
+            function=_one_of(
+                {
+                    "sum": "The total, summed up.",
+                    "mean": "The average.",
+                    "maximum": "The peak, the greatest one.",
+                },
+                "how to combine the numbers",
+            ),
+            order=_one_of(
+                {
+                    "highest": "The largest, greatest, most.",
+                    "lowest": "The smallest, least.",
+                },
+                "which group to name",
+            ),
         ),
         aggregate_data,
         True,
@@ -514,18 +545,36 @@ TOOLS = [
         "maximum or standard deviation of its numbers.",
         _schema(
             column=_COLUMN,
-            statistic=_one_of(tuple(_STATISTICS), "which figure"),
+            statistic=_one_of(
+                {
+                    "mean": "The average.",
+                    "median": "The middle one.",
+                    "sum": "The total.",
+                    "minimum": "The smallest, the lowest.",
+                    "maximum": "The largest, the highest.",
+                    "standard_deviation": "How far the numbers are spread.",
+                },
+                "which figure",
+            ),
         ),
         calculate_stats,
         True,
     ),
     Tool(
         "detect_outliers",
-        "Count outliers, extreme or suspicious values by a rule. Find the month in "
-        "which something abnormal happened: an anomaly.",
+        "Count outliers, extreme or suspicious values by a rule: interquartile, "
+        "boxplot or z-scores. Find the month in which something abnormal happened: an "
+        "anomaly.",
         _schema(
             column=_COLUMN,
-            method=_one_of(("iqr", "zscore", "month"), "rule, or by month"),
+            method=_one_of(
+                {
+                    "iqr": "The interquartile rule, the boxplot rule.",
+                    "zscore": "By z-scores, the three-sigma rule.",
+                    "month": "Which month is abnormal.",
+                },
+                "rule, or by month",
+            ),
         ),
         detect_outliers,
         True,
@@ -536,7 +585,13 @@ TOOLS = [
         "find the one that is most closely related and predicts best.",
         _schema(
             column=_COLUMN,
-            method=_one_of(("pearson", "spearman"), "linear or rank correlation"),
+            method=_one_of(
+                {
+                    "pearson": "Linear correlation.",
+                    "spearman": "Correlation of ranks.",
+                },
+                "how to correlate",
+            ),
             other={**_COLUMN, "optional": True},
         ),
         run_correlation,
@@ -546,7 +601,17 @@ TOOLS = [
         "plot_chart",
         "Draw a chart, plot, graph or picture of what was computed last. A line over "
         "months, bars for categories, dots for two columns, a histogram for one.",
-        _schema(kind=_one_of(CHART_KINDS, "kind of chart")),
+        _schema(
+            kind=_one_of(
+                {
+                    "line": "A course over months.",
+                    "bar": "Categories side by side.",
+                    "scatter": "Dots, for two columns.",
+                    "histogram": "How one column is distributed.",
+                },
+                "kind of chart",
+            )
+        ),
         plot_chart,
         True,
     ),
