@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentgym.core.errors import ScenarioError
 from agentgym.core.evaluation import (
     MANUAL_HOURS,
     PRICES,
@@ -363,3 +364,46 @@ def test_evaluate_plays_every_task_and_survives_broken_ones() -> None:
     assert figures.avg_tokens_used == pytest.approx(4 * 10 / 5)
     assert figures.final_reward == pytest.approx(0.05 * (20 + 3 + 5))
     assert figures.calibration_error is not None
+    assert figures.measures == {}
+
+
+class MeasuredScenario(PressScenario):
+    """Presses are worth something; one episode in two says nothing of patience."""
+
+    measures = ("presses", "patience")
+
+    def measure(self, trajectory: Trajectory) -> dict[str, tuple[float, float]]:
+        number = int(trajectory.task.id.rpartition("-")[2])
+        found = {"presses": (float(trajectory.tool_calls), 2.0)}
+        return found | ({"patience": (1.0, 1.0)} if number % 2 == 0 else {})
+
+
+def measured(scenario: Scenario) -> Evaluation:
+    rollout = Rollout(scenario, max_steps=5)
+    try:
+        return evaluate(PressPolicy(), rollout, scenario.tasks("heldout", 0, 5))
+    finally:
+        rollout.close()
+
+
+def test_a_scenarios_own_figures_are_shares_of_sums_with_intervals() -> None:
+    figures = measured(MeasuredScenario()).metrics().measures
+    # The fourth of the five episodes broke off and says nothing.
+    assert figures["presses"]["value"] == 0.5
+    assert figures["presses"]["tasks"] == 4
+    assert figures["patience"]["value"] == 1.0
+    assert figures["patience"]["tasks"] == 3
+    for figure in figures.values():
+        assert 0 <= figure["low"] <= figure["value"] <= figure["high"] <= 1
+
+
+@pytest.mark.parametrize("figure", [{"joy": (1.0, 1.0)}, {"presses": (2.0, 1.0)}])
+def test_figures_that_make_no_sense_are_told(
+    figure: dict[str, tuple[float, float]],
+) -> None:
+    class Senseless(MeasuredScenario):
+        def measure(self, trajectory: Trajectory) -> dict[str, tuple[float, float]]:
+            return figure
+
+    with pytest.raises(ScenarioError, match="measure of scenario 'press'"):
+        measured(Senseless())

@@ -198,6 +198,18 @@ def test_summary_states_what_savings_are_counted_against() -> None:
     assert rows["Response time per task"].after == "12.3 ms"
 
 
+def test_summary_has_the_scenarios_own_figures() -> None:
+    own = {"joy": {"value": 0.5, "low": 0.4, "high": 0.6, "tasks": 9}}
+    rows = {row.label: row for row in result(metrics=metrics(measures=own)).summary()}
+    assert rows["Joy"][1:] == ("", "50.0% (40.0 to 60.0)")
+
+
+def test_results_from_before_own_figures_are_read() -> None:
+    values = metrics().to_dict()
+    del values["measures"]
+    assert TrainingMetrics.from_dict(values) == metrics()
+
+
 def test_summary_leaves_out_what_was_not_measured() -> None:
     rows = {row.label: row for row in result(metrics=metrics()).summary()}
     assert rows["Cost reduction"].after == ""

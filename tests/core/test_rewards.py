@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from agentgym.core.rewards import (
     Credit,
+    argument_advantage,
     assign_advantages,
     comparable_rewards,
     normalized,
@@ -283,6 +284,29 @@ def test_an_unrewarded_success_is_not_praised() -> None:
     lost.success = True
     assign_advantages([group(lost)], "state", 0.9)
     assert advantages(lost) == [None]
+
+
+def test_a_parameter_is_judged_by_itself_where_the_judge_tells() -> None:
+    step = Step({}, reward=-1.0, wrong_arguments=frozenset({"order"}))
+    step.parameter_advantage = 0.3
+    blamed, praised = (argument_advantage(step, name) for name in ("order", "column"))
+    assert blamed is not None and praised is not None
+    assert blamed < 0 < praised
+
+
+def test_a_parameter_has_its_siblings_advantage_where_nobody_tells() -> None:
+    step = Step({}, reward=-1.0, parameter_advantage=0.3)
+    assert argument_advantage(step, "order") == 0.3
+
+
+def test_a_step_that_was_not_judged_has_no_signal_for_parameters() -> None:
+    step = Step({}, wrong_arguments=frozenset({"order"}))
+    assert argument_advantage(step, "order") is None
+
+
+def test_of_a_repeated_step_no_parameter_is_learned_again() -> None:
+    step = Step({}, reward=1.0, wrong_arguments=frozenset(), replayed=True)
+    assert argument_advantage(step, "order") is None
 
 
 # Agents of several kinds ------------------------------------------------------------

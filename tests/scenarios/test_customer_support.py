@@ -27,12 +27,12 @@ from agentgym.scenarios.customer_support.knowledge import (
     PRODUCTS,
     STREETS,
 )
-from agentgym.scenarios.customer_support.language import split_of
 from agentgym.scenarios.customer_support.scenario import (
     CustomerSupport,
     CustomerSupportEnvironment,
 )
 from agentgym.scenarios.customer_support.world import REFUND_WINDOWS, World
+from agentgym.scenarios.wording import split_of
 
 ADA, BOB = "ada@example.com", "bob@example.com"
 HOME = "1 Mill Road, Bath"

@@ -11,6 +11,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from agentgym.core.errors import ScenarioError
+from agentgym.core.rollout import act
 from agentgym.core.task import Message, Task
 from agentgym.core.tools import (
     FailureKind,
@@ -20,6 +21,7 @@ from agentgym.core.tools import (
     ToolResult,
     ToolRunner,
 )
+from agentgym.core.trajectory import Step
 from agentgym.scenarios.customer_support.scenario import CustomerSupport
 from agentgym.scenarios.environment import RIGHT, Environment, Verdict
 
@@ -246,7 +248,7 @@ def test_several_calls_in_one_message(make: Make) -> None:
         '{"total": 3}',
     ]
     assert [m["tool_call_id"] for m in environment.messages[-2:]] == ["c1", "c2"]
-    assert outcome.verdict is RIGHT
+    assert outcome.verdict == RIGHT
 
 
 def test_one_wrong_call_makes_the_message_wrong(make: Make) -> None:
@@ -255,6 +257,31 @@ def test_one_wrong_call_makes_the_message_wrong(make: Make) -> None:
     outcome = environment.act({"content": None, "tool_calls": calls})
     assert outcome.verdict == Verdict(False, FailureKind.UNKNOWN_TOOL)
     assert [result.ok for result in outcome.results] == [False, True]
+
+
+def test_wrong_arguments_are_told_of_a_single_call(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Verdict(False, FailureKind.BAD_ARGUMENTS, wrong_arguments=frozenset({"n"}))
+    monkeypatch.setattr(Counter, "judge_call", lambda self, call, result: told)
+    environment = make(patience=9)
+    one = ToolCall("count", {"n": 1}).to_openai()
+    assert environment.act({"tool_calls": [one]}).verdict is told
+    step = Step({"tool_calls": [one]})
+    act(environment, step)
+    assert step.wrong_arguments == {"n"}
+    # Of several calls nobody could tell whose argument is meant.
+    verdict = environment.act({"tool_calls": [one, one]}).verdict
+    assert verdict == Verdict(False, FailureKind.BAD_ARGUMENTS)
+
+
+def test_a_wrong_argument_is_a_parameter(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Verdict(False, FailureKind.BAD_ARGUMENTS, wrong_arguments=frozenset({"m"}))
+    monkeypatch.setattr(Counter, "judge_call", lambda self, call, result: told)
+    with pytest.raises(ScenarioError, match="'count' has a wrong argument 'm'"):
+        make().act(call("count", n=1))
 
 
 def test_harm_is_not_hidden_behind_another_mistake(make: Make) -> None:

@@ -110,7 +110,7 @@ def test_listing_imports_nothing_heavy() -> None:
         env={"PYTHONPATH": ":".join(sys.path)},
         check=True,
     )
-    assert done.stdout.strip() == "['customer_support', 'task_file'] []"
+    assert done.stdout.strip() == f"{sorted(BUILTIN)} []"
 
 
 def test_unknown_names_are_told_what_there_is() -> None:
@@ -192,7 +192,7 @@ def test_register() -> None:
 
     assert ScenarioRegistry.register(Registered) is Registered
     assert isinstance(ScenarioRegistry.load("registered"), Registered)
-    assert ScenarioRegistry.names() == ["customer_support", "registered", "task_file"]
+    assert ScenarioRegistry.names() == sorted([*BUILTIN, "registered"])
     assert [info.name for info in ScenarioRegistry.list()] == ScenarioRegistry.names()
 
     class Other(CustomerSupport):
@@ -214,11 +214,11 @@ def test_entry_points() -> None:
     # A package cannot take a built-in name.
     assert type(ScenarioRegistry.load("customer_support")) is CustomerSupport
     infos = {info.name: info for info in ScenarioRegistry.list()}
-    assert list(infos) == ["broken", "customer_support", "task_file", "theirs"]
+    assert list(infos) == sorted(["broken", *BUILTIN, "theirs"])
     assert infos["theirs"].difficulty == "easy"
     assert infos["theirs"].problem == ""
     assert "no_such_package" in infos["broken"].problem
     with pytest.raises(ScenarioError, match="no_such_package"):
         ScenarioRegistry.load("broken")
-    with pytest.raises(ScenarioNotFoundError, match="broken, customer_support, task_"):
+    with pytest.raises(ScenarioNotFoundError, match="broken, .*theirs"):
         ScenarioRegistry.load("nothing")

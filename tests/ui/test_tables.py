@@ -102,6 +102,14 @@ def test_before_after_states_figures_intervals_and_targets() -> None:
     assert rows[4][1:3] == ("24.6 ms", "11.9 ms")
 
 
+def test_before_after_shows_a_scenarios_own_figures_and_limits() -> None:
+    own = {"finds": {"value": 0.9, "low": 0.85, "high": 0.94, "tasks": 40}}
+    targets = {"finds": 0.95, "avg_response_time": 300.0}
+    rows = before_after(BASELINE, {**TRAINED, "measures": own}, targets).rows
+    assert rows[2] == ("finds", "-", "90.0% [85.0, 94.0]", ">= 95%", "no")
+    assert rows[5][3:] == ("<= 300 s", "yes")
+
+
 def test_a_target_is_missed_by_what_was_not_measured() -> None:
     rows = before_after(BASELINE, {**TRAINED, "cost_reduction": None}, TARGETS).rows
     assert rows[3][-1] == "no"

@@ -148,6 +148,10 @@ def _figures(metrics: dict[str, Any]) -> Table:
         ("tool reliability", tables.rate(metrics, "tool_reliability")),
         *_free_form(metrics),
         ("task success", tables.rate(metrics, "task_success")),
+        *(
+            (name.replace("_", " "), tables.measure(metrics, name))
+            for name in metrics["measures"]
+        ),
         ("tokens per task", tables.number(metrics["avg_tokens_used"])),
         ("cost per solved task", tables.solved_cost(metrics)),
         ("response time", tables.milliseconds(metrics["avg_response_time"])),

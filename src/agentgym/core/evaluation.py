@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from agentgym.core.errors import ScenarioError
 from agentgym.core.result import MANUAL_HOURS, Interval, TrainingMetrics
 
 if TYPE_CHECKING:
@@ -58,9 +59,15 @@ Cost reduction is a ratio, so only the proportion of the two matters for it.
 
 @dataclass(eq=False)
 class Evaluation:
-    """Judged episodes of one policy, one for each task."""
+    """Judged episodes of one policy, one for each task.
+
+    Attributes:
+        measured: What the scenario's own figures say of each episode: what it
+            reached, out of what.
+    """
 
     trajectories: list[Trajectory]
+    measured: Sequence[Mapping[str, tuple[float, float]]] = ()
 
     @cached_property
     def decisions(self) -> list[tuple[float, bool]]:
@@ -149,6 +156,7 @@ class Evaluation:
             per_tool=self._per_tool(),
             failures=self._failures(),
             calibration_error=calibration_error(self.decisions),
+            measures=self._measures(),
             manual_hours=manual_hours,
             **_free_form(free_form),
         )
@@ -161,20 +169,12 @@ class Evaluation:
         tasks. Where all calls are right, or all wrong, nothing can be estimated from
         the data, and only tasks are counted.
         """
-        pairs = [
-            (t.correct_calls, t.tool_calls + t.missed_calls) for t in self.trajectories
-        ]
-        pairs = [pair for pair in pairs if pair[1]]
-        right, total = self._calls
-        if not total:
-            return wilson(0.0, 0)
-        ratio = right / total
-        if right in (0, total) or len(pairs) < 2:
-            return wilson(ratio, len(pairs))
-        squares = math.fsum((x - ratio * y) ** 2 for x, y in pairs)
-        variance = len(pairs) / (len(pairs) - 1) * squares / total**2
-        design_effect = max(1.0, variance / (ratio * (1 - ratio) / total))
-        return wilson(ratio, total / design_effect)
+        return _ratio_interval(
+            [
+                (t.correct_calls, t.tool_calls + t.missed_calls)
+                for t in self.trajectories
+            ]
+        )
 
     @property
     def _calls(self) -> tuple[int, int]:
@@ -190,6 +190,23 @@ class Evaluation:
             return None
         before = baseline.cost_per_solved_task(prices)
         return 1.0 - self.cost_per_solved_task(prices) / before if before else None
+
+    def _measures(self) -> dict[str, dict[str, float]]:
+        pairs: dict[str, list[tuple[float, float]]] = {}
+        for episode in self.measured:
+            for name, pair in episode.items():
+                pairs.setdefault(name, []).append(pair)
+        found = {}
+        for name, some in sorted(pairs.items()):
+            total = math.fsum(possible for _, possible in some)
+            interval = _ratio_interval(some)
+            found[name] = {
+                "value": math.fsum(reached for reached, _ in some) / total,
+                "low": interval.low,
+                "high": interval.high,
+                "tasks": len(some),
+            }
+        return found
 
     def _per_tool(self) -> dict[str, dict[str, int]]:
         calls: Counter[str] = Counter()
@@ -227,7 +244,44 @@ def evaluate(policy: Decider, rollout: Rollout, tasks: Sequence[Task]) -> Evalua
         rollout.reward(trajectory)
         for step in trajectory.steps:
             step.trace = None
-    return Evaluation(trajectories)
+    return Evaluation(trajectories, [_measure(rollout, t) for t in trajectories])
+
+
+def _measure(
+    rollout: Rollout, trajectory: Trajectory
+) -> Mapping[str, tuple[float, float]]:
+    """The scenario's own figures of an episode; a broken one reached nothing known.
+
+    Raises:
+        ScenarioError: They are not those that the scenario names.
+    """
+    scenario = rollout.scenario
+    if trajectory.failure is not None:
+        return {}
+    found = scenario.measure(trajectory)
+    for name, (reached, possible) in found.items():
+        if name not in scenario.measures or not 0 <= reached <= possible:
+            raise ScenarioError(
+                f"measure of scenario '{scenario.name}' gives {name}: {reached!r} out "
+                f"of {possible!r}. Name it in `measures`, and reach 0 to all of it."
+            )
+    return {name: pair for name, pair in found.items() if pair[1] > 0}
+
+
+def _ratio_interval(pairs: Sequence[tuple[float, float]]) -> Interval:
+    """Of a sum of parts over a sum of wholes, one pair for each task, 95%."""
+    pairs = [pair for pair in pairs if pair[1]]
+    right = math.fsum(x for x, _ in pairs)
+    total = math.fsum(y for _, y in pairs)
+    if not total:
+        return wilson(0.0, 0)
+    ratio = right / total
+    if right in (0, total) or len(pairs) < 2:
+        return wilson(ratio, len(pairs))
+    squares = math.fsum((x - ratio * y) ** 2 for x, y in pairs)
+    variance = len(pairs) / (len(pairs) - 1) * squares / total**2
+    design_effect = max(1.0, variance / (ratio * (1 - ratio) / total))
+    return wilson(ratio, total / design_effect)
 
 
 def evaluate_free_form(

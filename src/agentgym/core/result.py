@@ -63,6 +63,8 @@ class TrainingMetrics:
         per_tool: By tool: `calls` made and how many of them were `correct`.
         failures: By kind of failure: how often.
         calibration_error: Expected difference between confidence and being right.
+        measures: The scenario's own figures by name: `value`, `low` and `high` of its
+            95% interval, and `tasks`, those that it says something about.
         manual_hours: What `time_savings` counts against.
         free_form_reliability: Tool reliability of a language model without the
             constraint under which it is trained: as another runtime would run it.
@@ -87,6 +89,7 @@ class TrainingMetrics:
     per_tool: dict[str, dict[str, int]] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
     calibration_error: float | None = None
+    measures: dict[str, dict[str, float]] = field(default_factory=dict)
     manual_hours: float = MANUAL_HOURS
     free_form_reliability: float | None = None
     free_form_reliability_interval: Interval | None = None
@@ -109,7 +112,7 @@ class TrainingMetrics:
             FormatError: If a figure is missing, unknown or no figure.
         """
         if isinstance(values, Mapping):
-            # Results from before there was a language model do not have these.
+            # Results of earlier versions do not have these.
             values = {**_SINCE, **values}
         given = _fields(cls, values, "metrics")
         for name, value in given.items():
@@ -133,12 +136,13 @@ _INTERVALS = (
     "task_success_interval",
     "free_form_reliability_interval",
 )
-_SINCE = {
+_SINCE: dict[str, Any] = {
     "free_form_reliability": None,
     "free_form_reliability_interval": None,
     "free_form_tasks": 0,
+    "measures": {},
 }
-_TABLES = ("per_tool", "failures")
+_TABLES = ("per_tool", "failures", "measures")
 _OPTIONAL = (
     "cost_reduction",
     "time_savings",
@@ -272,6 +276,14 @@ class TrainingResult:
                 _share(before.task_success, before.task_success_interval),
                 _share(after.task_success, after.task_success_interval),
             ),
+            *(
+                SummaryRow(
+                    name.replace("_", " ").capitalize(),
+                    _measure(before, name),
+                    _measure(after, name),
+                )
+                for name in after.measures
+            ),
             SummaryRow(
                 "Tokens per task",
                 f"{before.avg_tokens_used:,.0f}",
@@ -362,6 +374,13 @@ def _share(value: float | None, interval: Interval | None = None) -> str:
     if interval is None:
         return f"{value:.1%}"
     return f"{value:.1%} ({100 * interval.low:.1f} to {100 * interval.high:.1f})"
+
+
+def _measure(metrics: TrainingMetrics, name: str) -> str:
+    found = metrics.measures.get(name)
+    if found is None:
+        return ""
+    return _share(found["value"], Interval(found["low"], found["high"]))
 
 
 def _dollars(metrics: TrainingMetrics) -> str:

@@ -14,6 +14,9 @@ Where an episode solved its task, each of its steps has an advantage of at least
 probability of 0.7 still has something to gain, and siblings that were all lucky alike
 cannot tell. As a choice becomes certain, its gradient vanishes by itself.
 
+Where the judge tells which arguments of a call were wrong, each parameter is praised or
+blamed by itself (`argument_advantage`), whatever the others were, with either credit.
+
 Where siblings are agents of different kinds, each kind's rewards are first made
 comparable with the others': see `comparable_rewards`.
 
@@ -32,6 +35,7 @@ from agentgym.core.trajectory import Group, Step, Trajectory
 Credit = Literal["broadcast", "state"]
 
 _PRAISE = 0.5
+_BLAME = -1.0
 _EPSILON = 1e-6
 
 
@@ -77,6 +81,13 @@ def assign_advantages(
                 for step in trajectory.steps
             )
     return signal
+
+
+def argument_advantage(step: Step, name: str) -> float | None:
+    """The advantage of one parameter's value; None means "no signal"."""
+    if step.wrong_arguments is None or step.reward is None or step.replayed:
+        return step.parameter_advantage
+    return _BLAME if name in step.wrong_arguments else _PRAISE
 
 
 def _praise(steps: Sequence[Step]) -> None:

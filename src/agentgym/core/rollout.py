@@ -256,6 +256,7 @@ def act(environment: Environment, step: Step) -> None:
     outcome = environment.act(step.message)
     step.calls, step.results = outcome.calls, outcome.results
     step.correct, step.failure = outcome.verdict.correct, outcome.verdict.failure
+    step.wrong_arguments = outcome.verdict.wrong_arguments
     if step.failure is None:
         step.failure = next((r.failure for r in outcome.results if r.failure), None)
     step.latency += sum(result.latency for result in outcome.results)

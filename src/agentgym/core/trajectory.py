@@ -39,6 +39,8 @@ class Step:
         results: What the calls brought back.
         correct: Whether the decision was right; None if the scenario cannot tell.
         failure: Why it was not.
+        wrong_arguments: Names of parameters that had wrong values; None if nobody
+            told.
         state_key: Names the conversation in which it was taken. Siblings with the
             same key stood at the same state.
         logprob: Of the decision, as the sampler recorded it, exploration included.
@@ -54,6 +56,7 @@ class Step:
     results: tuple[ToolResult, ...] = ()
     correct: bool | None = None
     failure: FailureKind | None = None
+    wrong_arguments: frozenset[str] | None = None
     state_key: str = ""
     prompt_tokens: int = 0
     completion_tokens: int = 0

@@ -53,6 +53,8 @@ class Scenario(ABC):
     """Settings that the scenario reads beyond those of the trainer, with defaults."""
     takes_agent_tools: ClassVar[bool] = False
     """Whether tasks may do with the tools that an agent brings (`agent_tools`)."""
+    measures: ClassVar[Sequence[str]] = ()
+    """Names of the scenario's own figures; `measure` gives them."""
 
     def __init__(self, **options: Any) -> None:
         self.settings: dict[str, Any] = {**self.options, **options}
@@ -132,6 +134,14 @@ class Scenario(ABC):
             "tool_execution": False,
             "output_generation": False,
         }
+
+    def measure(self, trajectory: Trajectory) -> dict[str, tuple[float, float]]:
+        """For the scenario's own figures: what an episode reached, out of what.
+
+        A figure is the sum of the former over the sum of the latter, over all
+        episodes. One that an episode says nothing about is left out.
+        """
+        return {}
 
     @abstractmethod
     def success_criteria(self) -> dict[str, float]:

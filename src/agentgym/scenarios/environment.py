@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import random
@@ -38,11 +37,15 @@ class Verdict:
             running stays right: trying again is then the right move.
         failure: Why not, if it was wrong.
         harmful: The world is spoiled and cannot be mended; the episode ends.
+        wrong_arguments: Names of the call's parameters that had wrong values, or were
+            left out wrongly; None if the scenario does not tell. Whoever tells lets an
+            agent learn each parameter by itself.
     """
 
     correct: bool
     failure: FailureKind | None = None
     harmful: bool = False
+    wrong_arguments: frozenset[str] | None = None
 
 
 RIGHT = Verdict(True)
@@ -274,19 +277,33 @@ class Environment(gymnasium.Env[str, str]):
     # ---------------------------------------------------------------------------
 
     def _run_calls(self, calls: list[ToolCall], results: list[ToolResult]) -> Verdict:
-        overall = RIGHT
+        verdicts = []
         for call in calls:
             result = self._fault() or self.runner.run(self._tools, call, self.world)
             results.append(result)
-            verdict = self.judge_call(call, result)
-            if overall.correct and not verdict.correct:
-                overall = verdict
-            elif verdict.harmful and not overall.harmful:
-                overall = dataclasses.replace(overall, harmful=True)
+            verdicts.append(self._judged(call, result))
             self._append(
                 {"role": "tool", "tool_call_id": call.id, "content": result.content}
             )
-        return overall
+        if len(verdicts) == 1:
+            return verdicts[0]
+        # Wrong arguments are left out: nobody could tell of which call they are.
+        worst = next((v for v in verdicts if not v.correct), RIGHT)
+        return Verdict(worst.correct, worst.failure, any(v.harmful for v in verdicts))
+
+    def _judged(self, call: ToolCall, result: ToolResult) -> Verdict:
+        """The judge's verdict; a name that is no parameter would praise a wrong one."""
+        verdict = self.judge_call(call, result)
+        if verdict.wrong_arguments:
+            tool = self._tools.get(call.name)
+            known = {*(tool.properties if tool else ()), *call.arguments}
+            strange = sorted(verdict.wrong_arguments - known)
+            if strange:
+                raise ScenarioError(
+                    f"judge_call says that '{call.name}' has a wrong argument "
+                    f"'{strange[0]}', but it has no such parameter."
+                )
+        return verdict
 
     def _speak(self, content: str) -> tuple[Verdict, bool]:
         verdict = self.judge_message(content)

@@ -305,6 +305,9 @@ def _values(schema: Mapping[str, Any], words: str) -> list[Any]:
         return [schema["const"]]
     if "enum" in schema:
         return list(schema["enum"])
+    branches = [*schema.get("oneOf", ()), *schema.get("anyOf", ())]
+    if branches:
+        return [value for branch in branches for value in _values(branch, words)]
     kind = schema.get("type", "string")
     kind = next((k for k in kind if k != "null"), "null") if _is_list(kind) else kind
     make = _MAKERS.get(kind)

@@ -74,6 +74,13 @@ BUILTIN = {
         estimated_time="about a minute",
         path="agentgym.scenarios.customer_support.scenario:CustomerSupport",
     ),
+    "data_analysis": ScenarioInfo(
+        name="data_analysis",
+        description="Analyst of data files: filters, groups, statistics, charts",
+        difficulty="medium",
+        estimated_time="three minutes",
+        path="agentgym.scenarios.data_analysis.scenario:DataAnalysis",
+    ),
     "task_file": ScenarioInfo(
         name="task_file",
         description="Your own tasks, from a file of JSON lines (train --tasks FILE)",

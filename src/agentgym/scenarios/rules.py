@@ -101,14 +101,15 @@ def success_criteria_known(bench: Bench) -> str:
     criteria = bench.scenario.success_criteria()
     if not criteria:
         return "success_criteria is empty. Give a target, as {'tool_reliability': 0.9}."
+    shares = (*_SHARES, *bench.scenario.measures)
     for name, value in criteria.items():
-        if name not in (*_SHARES, *_AMOUNTS):
+        if name not in (*shares, *_AMOUNTS):
             return (
                 f"success_criteria names '{name}', which is not measured. Known: "
-                f"{', '.join((*_SHARES, *_AMOUNTS))}."
+                f"{', '.join((*shares, *_AMOUNTS))}. Yours go into `measures`."
             )
-        if not _is_number(value) or (name in _SHARES and not 0 < value <= 1):
-            wanted = "above 0 and at most 1" if name in _SHARES else "a number"
+        if not _is_number(value) or (name in shares and not 0 < value <= 1):
+            wanted = "above 0 and at most 1" if name in shares else "a number"
             return f"success_criteria: {name} is {value!r}. It should be {wanted}."
     return ""
 

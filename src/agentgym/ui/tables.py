@@ -99,6 +99,15 @@ def before_after(
             rate(trained, "task_success"),
             *_target(trained, targets, "task_success", ">= {:.0%}"),
         ),
+        *(
+            (
+                name.replace("_", " "),
+                measure(baseline, name),
+                measure(trained, name),
+                *_target(_own(trained), targets, name, ">= {:.0%}"),
+            )
+            for name in trained.get("measures") or ()
+        ),
         (
             "tokens per task",
             number(baseline.get("avg_tokens_used")),
@@ -116,8 +125,7 @@ def before_after(
             "response time",
             milliseconds(baseline.get("avg_response_time")),
             milliseconds(trained.get("avg_response_time")),
-            "",
-            "",
+            *_limit(trained, targets, "avg_response_time", "<= {:g} s"),
         ),
     ]
     return Table(
@@ -160,6 +168,19 @@ def rate(metrics: Metrics, name: str) -> str:
     if low is None or high is None:
         return f"{value:.1%}"
     return f"{value:.1%} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def measure(metrics: Metrics, name: str) -> str:
+    """One of the scenario's own figures with its interval."""
+    found = (metrics.get("measures") or {}).get(name)
+    if found is None:
+        return UNKNOWN
+    low, high = 100 * found["low"], 100 * found["high"]
+    return f"{found['value']:.1%} [{low:.1f}, {high:.1f}]"
+
+
+def _own(metrics: Metrics) -> Metrics:
+    return {name: m["value"] for name, m in (metrics.get("measures") or {}).items()}
 
 
 def bounds(metrics: Metrics, name: str) -> tuple[float | None, float | None]:
@@ -313,4 +334,15 @@ def _target(
         return "", ""
     value = metrics.get(name)
     met = value is not None and value >= wanted
+    return form.format(wanted), "yes" if met else "no"
+
+
+def _limit(
+    metrics: Metrics, targets: Mapping[str, float], name: str, form: str
+) -> tuple[str, Literal["", "yes", "no"]]:
+    """As `_target`, of what should be no more than that."""
+    wanted, value = targets.get(name), metrics.get(name)
+    if wanted is None:
+        return "", ""
+    met = value is not None and value <= wanted
     return form.format(wanted), "yes" if met else "no"

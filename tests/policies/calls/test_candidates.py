@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 from agentgym.policies.calls.candidates import (
     MAX_CANDIDATES,
     choices,
+    described_values,
     find_candidates,
     is_choice,
 )
@@ -203,6 +204,18 @@ def test_references() -> None:
     assert values("missing")
     nowhere = {"type": "integer", "not": {"$ref": "#/nowhere"}}
     assert find_candidates(nowhere, PARTS, root) == []
+
+
+@pytest.mark.parametrize("keyword", ["oneOf", "anyOf"])
+def test_values_that_are_described_one_by_one_are_a_choice(keyword: str) -> None:
+    some = [{"const": "up", "description": "Higher."}, {"const": "down"}]
+    schema = {"type": "string", keyword: some}
+    assert described_values(schema) == [("up", "Higher."), ("down", "")]
+    assert is_choice(schema) and choices(schema) == ["up", "down"]
+    mixed = {keyword: [*some, {"type": "integer"}]}
+    assert described_values(mixed) == [] and not is_choice(mixed)
+    # What the schema itself rules out is not offered.
+    assert choices({**schema, "maxLength": 3}) == ["up"]
 
 
 def test_the_cap() -> None:

@@ -238,6 +238,47 @@ def test_a_frozen_component_keeps_every_bit(
     assert not any(name.split(".")[0] in heads for name in moments)
 
 
+def test_each_parameter_is_learned_by_itself_where_the_judge_tells() -> None:
+    """Every call is wrong in something; yet "late" and A-2 are found."""
+    policy = PlannerPolicy()
+    request = _request("Refund A-1 or A-2.", TOOLS[1:2], "same")
+
+    def odds() -> tuple[float, float]:
+        """Of the reason "late", and of the order A-1, among sampled calls."""
+        sampling = Sampling(np.random.default_rng(5), 0.0)
+        drawn = [
+            d.calls[0].arguments
+            for d in policy.decide([request] * 400, sampling)
+            if d.calls
+        ]
+        late = sum(a["reason"] == "late" for a in drawn) / len(drawn)
+        return late, sum(a["order_id"] == "A-1" for a in drawn) / len(drawn)
+
+    before = odds()
+    for seed in range(6):
+        sampling = Sampling(np.random.default_rng(seed), 0.3)
+        steps = []
+        for decision in policy.decide([request] * 16, sampling):
+            step = Step(decision.message, reward=-1.0, trace=decision.trace)
+            if decision.calls:
+                given = decision.calls[0].arguments
+                wanted = {"reason": "late", "order_id": "A-2"}
+                step.wrong_arguments = frozenset(
+                    name for name, value in wanted.items() if given[name] != value
+                )
+            steps.append(step)
+        task = Task.__new__(Task)
+        policy.learn(
+            [Group(task, [Trajectory(task, steps)])],
+            learning_rate=0.01,
+            entropy=0.0,
+            trainable=ALL,
+        )
+    after = odds()
+    assert after[0] > before[0] + 0.1
+    assert after[1] < before[1] - 0.1
+
+
 def test_nothing_to_learn_from_changes_nothing() -> None:
     policy = PlannerPolicy()
     before = _bytes(policy)
@@ -330,6 +371,15 @@ def test_calibration_improves_the_brier_score() -> None:
 def _decided(tools: Sequence[Tool], text: str) -> list[Decision]:
     requests = [_request(text, tools)] * 60
     return PlannerPolicy().decide(requests, Sampling(np.random.default_rng(0), 0.9))
+
+
+def test_a_value_is_chosen_by_its_description() -> None:
+    described = {"k7": "Broken.", "k8": "Late."}
+    listed = [{"const": v, "description": d} for v, d in described.items()]
+    tool = _tool("report", "Report a parcel.", ["code"], code={"oneOf": listed})
+    for text, code in [("report it: broken", "k7"), ("report it: late", "k8")]:
+        (decision,) = PlannerPolicy().decide([_request(text, [tool])])
+        assert decision.calls[0].arguments == {"code": code}
 
 
 def test_tools_never_seen_can_be_called() -> None:

@@ -76,12 +76,25 @@ class Candidate:
 
 
 def is_choice(schema: Mapping[str, Any]) -> bool:
-    """Whether the schema itself lists all values (enum, const or boolean)."""
+    """Whether the schema lists all values: enum, const, boolean, or described ones."""
     return (
         "enum" in schema
         or "const" in schema
         or _types(schema) == frozenset({"boolean"})
+        or bool(described_values(schema))
     )
+
+
+def described_values(schema: Mapping[str, Any]) -> list[tuple[Any, str]]:
+    """Values that `oneOf` or `anyOf` lists as `const`, each with its description.
+
+    This is how JSON schema says what each value of an enum is for. Empty if a branch
+    is anything else.
+    """
+    branches = [*(schema.get("oneOf") or ()), *(schema.get("anyOf") or ())]
+    if not all(isinstance(b, Mapping) and "const" in b for b in branches):
+        return []
+    return [(b["const"], str(b.get("description") or "")) for b in branches]
 
 
 def choices(
@@ -97,6 +110,8 @@ def choices(
         values = [schema["const"]]
     elif "enum" in schema:
         values = list(schema["enum"])
+    elif described := described_values(schema):
+        values = [value for value, _ in described]
     else:
         values = [True, False]
     if _ANNOTATIONS.issuperset(schema.keys() - {"const", "enum"}):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentgym.core.task import Message
 from agentgym.core.tools import Tool
+from agentgym.policies.calls.candidates import described_values
 from agentgym.policies.calls.conversation import content_text
 from agentgym.policies.calls.wording import parameter_schemas
 from agentgym.policies.llm.options import Option
@@ -242,8 +243,9 @@ def _signature(tool: Tool) -> str:
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    if "enum" in schema:
-        return "|".join(str(value) for value in schema["enum"])
+    listed = schema.get("enum") or [value for value, _ in described_values(schema)]
+    if listed:
+        return "|".join(map(str, listed))
     if "const" in schema:
         return str(schema["const"])
     form = schema.get("format")

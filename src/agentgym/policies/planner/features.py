@@ -15,6 +15,7 @@ from agentgym.core.tools import Tool
 from agentgym.policies.calls.candidates import (
     Candidate,
     choices,
+    described_values,
     find_candidates,
     is_choice,
     schema_key,
@@ -192,13 +193,20 @@ def _compile(
     options = None
     if is_choice(schema) and (listed := choices(schema, tool.parameters)):
         values = listed + ([] if required else [ABSENT])
-        texts = [f"{spaced(name)}: {spaced(str(v))}" for v in values]
+        about_values = described_values(schema)
+        texts = [
+            [
+                f"{spaced(name)}: {spaced(str(v))}",
+                *(s for w, d in about_values if w == v and d for s in _sentences(d)),
+            ]
+            for v in values
+        ]
         slots = [
             slot("value", f"{tool.name}.{name}={v}", kind_of_value(v, v is ABSENT))
             for v in values
         ]
         options = Options(
-            [encode([text]) for text in texts], np.array(slots, np.int64), strangers
+            [encode(text) for text in texts], np.array(slots, np.int64), strangers
         )
     return Parameter(
         name,
@@ -251,6 +259,13 @@ class State:
             )
             self._found[parameter.key] = found
         return found if parameter.required else [*found, Candidate(ABSENT, "absent")]
+
+    def parameter_name(self, key: str | tuple[int, int]) -> str:
+        """Of the parameter that a factor chooses; "" if it chooses something else."""
+        if isinstance(key, str):
+            return ""
+        tool, parameter = key
+        return self.toolset.parameters[tool][parameter].name
 
     def value_facts(self, values: Sequence[Any]) -> Array:
         """Facts about listed values: do they stand in what was said or found?"""

@@ -2,8 +2,9 @@
 
 A step is a product of factors (see `factors`): p(tool) times p(value) of each
 parameter. The tool and the parameters are credited apart, with the advantages that
-each of them has among its siblings. For a factor with the advantage A, of which the
-choice had the probability p_sampled when it was drawn, and now has p:
+each of them has among its siblings, or, for a parameter, by the judge's word on its
+value. For a factor with the advantage A, of which the choice had the probability
+p_sampled when it was drawn, and now has p:
 
     loss = - w A p / p_sampled          (PPO's ratio; 1 in the first pass)
          - entropy bonus * H            (once for each distribution)
@@ -32,6 +33,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentgym.core.errors import TrainingDiverged
+from agentgym.core.rewards import argument_advantage
 from agentgym.core.trajectory import Group
 from agentgym.policies.base import UpdateStats
 from agentgym.policies.planner.factors import Heads, Pointing, Trace
@@ -253,7 +255,10 @@ def _distributions(
         for i, (choice, drawn) in enumerate(
             zip(trace.choices, trace.drawn, strict=True)
         ):
-            advantage = step.advantage if i == 0 else step.parameter_advantage
+            advantage = step.advantage
+            if i > 0:
+                name = trace.state.parameter_name(choice.key)
+                advantage = argument_advantage(step, name)
             if advantage is None:
                 continue
             learned = True

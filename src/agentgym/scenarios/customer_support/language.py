@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 import re
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import TypeVar
 
@@ -21,10 +19,10 @@ from agentgym.scenarios.customer_support.knowledge import (
     Article,
 )
 from agentgym.scenarios.customer_support.phrases import phrases
+from agentgym.scenarios.wording import chosen, split_of
 
 _T = TypeVar("_T")
 
-_ALTERNATION = re.compile(r"\[([^\[\]]*)\]")
 _WORD = re.compile(r"(?<![{\w'])[A-Za-z]{4,}(?![}\w'])")
 
 # Ranges that no other split draws from.
@@ -38,18 +36,6 @@ _TICKET_IDS = {
     "validation": (5000, 6999),
     "heldout": (7000, 9999),
 }
-
-
-def split_of(items: Sequence[_T], split: Split) -> list[_T]:
-    """The items of a split: 60% train, 20% validation, 20% held out.
-
-    Which item goes where is decided by a hash of it, so nobody chooses.
-    """
-    ranked = sorted(items, key=lambda x: hashlib.sha256(repr(x).encode()).digest())
-    a, b = round(0.6 * len(ranked)), round(0.8 * len(ranked))
-    return {"train": ranked[:a], "validation": ranked[a:b], "heldout": ranked[b:]}[
-        split
-    ]
 
 
 class Speaker:
@@ -68,9 +54,7 @@ class Speaker:
 
     def expand(self, template: str, **slots: str) -> str:
         """A template with its alternatives chosen and its slots filled."""
-        text = _ALTERNATION.sub(
-            lambda match: self.rng.choice(match.group(1).split("|")), template
-        )
+        text = chosen(template, self.rng)
         if self.rng.random() < 0.08:
             text = self._typo(text)
         return text.format(**slots)

@@ -27,26 +27,16 @@ were moved to training. Tests hold both. Add a template to one split only.
 
 from __future__ import annotations
 
-from functools import cache
-from importlib import resources
+from functools import cache, partial
 
 from agentgym.core.task import Split
+from agentgym.scenarios import wording
+
+sections = partial(wording.sections, "agentgym.scenarios.customer_support")
+"""Reads a data file of this scenario."""
 
 
 @cache
 def phrases(split: Split) -> dict[str, list[str]]:
     """Templates of a split by kind of message."""
     return {key: lines for key, *lines in sections(f"phrases_{split}.txt")}
-
-
-def sections(name: str) -> list[list[str]]:
-    """Reads a data file: a list for each `## key`, the key first, then its lines."""
-    folder = resources.files("agentgym.scenarios.customer_support")
-    text = (folder / "data" / name).read_text(encoding="utf-8")
-    found: list[list[str]] = []
-    for line in text.splitlines():
-        if line.startswith("## "):
-            found.append([line[3:]])
-        elif line and not line.startswith("#"):
-            found[-1].append(line)
-    return found

@@ -1,0 +1,1 @@
+"""Data analysis: questions about files, answered by tools that compute."""

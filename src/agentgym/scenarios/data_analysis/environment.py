@@ -1,0 +1,93 @@
+"""One question at a time: the files, the tools and the judge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agentgym.core.task import Task
+from agentgym.core.tools import FailureKind, Tool, ToolCall, ToolResult
+from agentgym.scenarios.data_analysis.plan import Goal, signature, wrong_arguments
+from agentgym.scenarios.data_analysis.tools import TOOLS, World
+from agentgym.scenarios.environment import RIGHT, Environment, Verdict
+
+_WASTE = 0.5
+"""Share of a solved task's outcome that hangs on how little was scanned."""
+
+
+class DataAnalysisEnvironment(Environment):
+    """One question at a time."""
+
+    world: World
+
+    def tools(self) -> Sequence[Tool]:
+        """The analyst's tools."""
+        return TOOLS
+
+    def reset_task(self, task: Task, seed: int = 0) -> None:
+        """Puts the files of the task at hand."""
+        super().reset_task(task, seed)
+        goal: Goal = task.goal
+        self._goal = goal
+        self._next = 0
+        self._astray = False
+        self._made: set[str] = set()
+
+    def make_world(self, task: Task) -> World:
+        """Nothing loaded, nothing computed; datasets are shared and never change."""
+        return World(task.world)
+
+    def judge_call(self, call: ToolCall, result: ToolResult) -> Verdict:
+        """A call is right if it is the next one of the plan.
+
+        After a wrong file or filter, loading the right file is the next one.
+        """
+        made = signature(call.name, call.arguments)
+        repeated = made in self._made
+        self._made.add(made)
+        plan = self._goal.plan
+        number = 0 if self._astray else self._next
+        due = plan[number] if number < len(plan) else None
+        wrong = None
+        if due is not None and due.tool == call.name:
+            wrong = wrong_arguments(due, call)
+            if not wrong and self._suits(call, result):
+                if result.ok:
+                    self._next, self._astray = number + 1, False
+                return Verdict(True, wrong_arguments=wrong)
+        if result.failure in (FailureKind.UNKNOWN_TOOL, FailureKind.BAD_ARGUMENTS):
+            return Verdict(False, result.failure, wrong_arguments=wrong)
+        if result.ok and call.name in ("load_data", "filter_data"):
+            self._astray = True
+        if due is None or repeated:
+            kind = FailureKind.NEEDLESS_CALL
+        elif wrong is not None:
+            kind = FailureKind.BAD_ARGUMENTS
+        else:
+            kind = FailureKind.WRONG_TOOL
+        # What the user was told cannot be taken back.
+        harmful = result.ok and call.name == "answer"
+        return Verdict(False, kind, harmful, wrong)
+
+    def judge_message(self, content: str) -> Verdict:
+        """Closing is right once the question is answered."""
+        return RIGHT if self.finished else Verdict(False, FailureKind.NO_CALL)
+
+    def outcome(self) -> tuple[bool, float]:
+        """Judged by the answer, and by what was scanned for it."""
+        closed = self.messages[-1]["role"] == "assistant"
+        if closed and self.finished:
+            world = self.world
+            saved = self._goal.efficiency(world.rows_scanned, world.bytes_scanned)
+            return True, 1.0 - _WASTE * (1.0 - saved)
+        return False, 0.5 * self._next / len(self._goal.plan)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the question is answered, with its chart if one was wanted."""
+        return self._next == len(self._goal.plan) and not self._astray
+
+    def _suits(self, call: ToolCall, result: ToolResult) -> bool:
+        """Whether a chart shows what it should; other calls always suit."""
+        if call.name != "plot_chart" or not result.ok:
+            return True
+        return self.world.charts[-1].shown in self._goal.charts

@@ -1,0 +1,140 @@
+"""The data-analysis scenario: tasks, rewards, its own figures and targets."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from agentgym.core.errors import MissingExtraError
+from agentgym.core.task import Split, Task
+from agentgym.core.tools import ToolRunner
+from agentgym.core.trajectory import Trajectory
+from agentgym.scenarios.base import Scenario
+from agentgym.scenarios.data_analysis.plan import SYSTEM_PROMPT, Goal
+
+if TYPE_CHECKING:
+    from agentgym.scenarios.data_analysis.environment import DataAnalysisEnvironment
+
+_AFTER_MISTAKE = 0.25
+"""How far a reward after a mistake may be from that of the mistake."""
+_SCANNED = re.compile(r'"scanned": "(\d+) rows, (\d+) bytes"')
+
+
+class DataAnalysis(Scenario):
+    """Questions about files of five kinds, answered with nine tools."""
+
+    name = "data_analysis"
+    description = "Analyst of data files: filters, groups, statistics, charts"
+    difficulty = "medium"
+    estimated_time = "three minutes"
+    system_prompt = SYSTEM_PROMPT
+    options = {"tool_failure_rate": 0.0, "patience": 2}
+    measures = ("insight_accuracy", "query_efficiency", "chart_fit")
+
+    def __init__(self, **options: Any) -> None:
+        """Makes the scenario.
+
+        Raises:
+            MissingExtraError: What the tools compute with is not installed.
+        """
+        super().__init__(**options)
+        if not all(find_spec(name) for name in ("duckdb", "pandas", "matplotlib")):
+            raise MissingExtraError("The scenario 'data_analysis'", "analysis")
+
+    def tasks(self, split: Split, seed: int, count: int) -> list[Task]:
+        """Draws tasks; splits share no wording, file, column, value or data."""
+        # Imported late, as below: it brings DuckDB, pandas and matplotlib along.
+        from agentgym.scenarios.data_analysis.tasks import make_task
+
+        # A generator for each task: the n-th task does not depend on the count.
+        return [
+            make_task(
+                split, random.Random(f"{split}-{seed}-{i}"), f"{split}-{seed}-{i}"
+            )
+            for i in range(count)
+        ]
+
+    def create_environment(
+        self,
+        tasks: Sequence[Task] = (),
+        *,
+        max_steps: int = 10,
+        runner: ToolRunner | None = None,
+        render_mode: str | None = None,
+    ) -> DataAnalysisEnvironment:
+        """The files, the tools and the judge."""
+        from agentgym.scenarios.data_analysis.environment import (
+            DataAnalysisEnvironment,
+        )
+
+        return DataAnalysisEnvironment(
+            tasks or self.tasks("train", 0, 64),
+            max_steps=max_steps,
+            patience=int(self.settings["patience"]),
+            tool_failure_rate=float(self.settings["tool_failure_rate"]),
+            runner=runner,
+            render_mode=render_mode,
+        )
+
+    def broadcast_rewards(self, trajectory: Trajectory) -> list[float]:
+        """As ever, but what follows a mistake stays close to it.
+
+        Otherwise a mistake would be praised for what was done right in spite of it.
+        """
+        rewards = super().broadcast_rewards(trajectory)
+        mistake = None
+        for i, step in enumerate(trajectory.steps):
+            if mistake is not None:
+                rewards[i] = mistake + _AFTER_MISTAKE * (rewards[i] - mistake)
+            elif step.correct is False:
+                mistake = rewards[i]
+        return rewards
+
+    def measure(self, trajectory: Trajectory) -> dict[str, tuple[float, float]]:
+        """Right answers, what they scanned against the best plan, and right charts."""
+        goal: Goal = trajectory.task.goal
+        done = {
+            call.name
+            for step in trajectory.steps
+            if step.correct
+            for call, result in zip(step.calls, step.results, strict=True)
+            if result.ok
+        }
+        found = {"insight_accuracy": (float("answer" in done), 1.0)}
+        if "answer" in done:
+            found["query_efficiency"] = (goal.efficiency(*_scanned(trajectory)), 1.0)
+        if any(step.tool == "plot_chart" for step in goal.plan):
+            found["chart_fit"] = (float("plot_chart" in done), 1.0)
+        return found
+
+    def success_criteria(self) -> dict[str, float]:
+        """The targets; `docs/scenarios/data_analysis.md` defines them."""
+        return {
+            "insight_accuracy": 0.85,
+            "query_efficiency": 0.90,
+            "avg_response_time": 300.0,
+        }
+
+    def training_defaults(self) -> dict[str, Any]:
+        """Many small updates: plans are long, and are learned call by call."""
+        return {
+            "episodes": 14_000,
+            "eval_every": 4_000,
+            "learning_rate": 0.01,
+            "batch_size": 24,
+            "group_size": 12,
+        }
+
+
+def _scanned(trajectory: Trajectory) -> tuple[int, int]:
+    """Rows and bytes that the tools of an episode say they have scanned."""
+    found = [
+        match
+        for step in trajectory.steps
+        for result in step.results
+        if result.ok and (match := _SCANNED.search(result.content))
+    ]
+    return sum(int(m[1]) for m in found), sum(int(m[2]) for m in found)

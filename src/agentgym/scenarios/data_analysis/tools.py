@@ -1,0 +1,625 @@
+"""The analyst's tools. They compute with DuckDB and pandas; nothing is looked up.
+
+No text of a call reaches SQL: columns are checked against the schema of the table,
+operators and functions come from the tables below, and values are bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from agentgym.core.tools import Tool, ToolError
+from agentgym.scenarios.data_analysis.charts import (
+    Chart,
+    ChartKind,
+    Series,
+    draw_chart,
+)
+from agentgym.scenarios.data_analysis.datasets import (
+    DatasetSpec,
+    Kind,
+    Table,
+    open_table,
+)
+
+_OPERATORS = {
+    "equals": "=",
+    "differs": "IS DISTINCT FROM",
+    "above": ">",
+    "below": "<",
+}
+_FUNCTIONS = {"sum": "sum", "mean": "avg", "maximum": "max"}
+_STATISTICS: dict[str, Callable[[Any], float]] = {
+    "mean": lambda s: s.mean(),
+    "median": lambda s: s.median(),
+    "sum": lambda s: s.sum(),
+    "minimum": lambda s: s.min(),
+    "maximum": lambda s: s.max(),
+    "standard_deviation": lambda s: s.std(),
+}
+MONTH = "month"
+"""What rows can be grouped by besides columns."""
+_GROUPS_SHOWN = 5
+_FEWEST = 3
+"""Values below which a statistic says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Rows to keep."""
+
+    column: str
+    condition: str
+    value: str | float
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a tool computed.
+
+    Attributes:
+        result: What the agent is told; `value` is the finding itself.
+        columns: That had to be read.
+        series: What a chart of it shows; None if there is nothing to draw.
+    """
+
+    result: Mapping[str, Any]
+    columns: tuple[str, ...]
+    series: Series | None = None
+
+
+@dataclass(slots=True)
+class World:
+    """One analysis: the files at hand, what has been done, what it cost.
+
+    Attributes:
+        files: The datasets that can be loaded, by the names of their files.
+        finding: What was computed last on the table.
+        answer: What the user was told.
+    """
+
+    files: Mapping[str, DatasetSpec]
+    table: Table | None = None
+    filters: tuple[Filter, ...] = ()
+    finding: Finding | None = None
+    charts: list[Chart] = field(default_factory=list)
+    answer: str | float | None = None
+    rows_scanned: int = 0
+    bytes_scanned: int = 0
+
+    def loaded(self) -> Table:
+        """The table at work.
+
+        Raises:
+            ToolError: None has been loaded.
+        """
+        if self.table is None:
+            raise ToolError("no data is loaded; call load_data first")
+        return self.table
+
+    def count(self, rows: int, size: int) -> dict[str, str]:
+        """Adds to what was scanned; returns it as part of a result.
+
+        As text: no number that is part of an answer.
+        """
+        self.rows_scanned += rows
+        self.bytes_scanned += size
+        return {"scanned": f"{rows} rows, {size} bytes"}
+
+    def find(
+        self, key: tuple[Any, ...], compute: Callable[[Table], Finding]
+    ) -> dict[str, Any]:
+        """Computes something on the rows that the filters leave, and counts it."""
+        table = self.loaded()
+        found = table.remember((key, self.filters), lambda: compute(table))
+        self.finding = found
+        read = {*found.columns, *(f.column for f in self.filters)}
+        size = sum(table.sizes[name] for name in read)
+        return {**found.result, **self.count(table.rows, size)}
+
+
+# The tools -----------------------------------------------------------------------
+
+
+def load_data(world: World, file: str) -> dict[str, Any]:
+    """Opens a file and drops all filters."""
+    spec = world.files.get(file)
+    if spec is None:
+        raise ToolError(f"no file '{file}'; files: {', '.join(sorted(world.files))}")
+    table = open_table(spec)
+    world.table, world.filters, world.finding = table, (), None
+    names: dict[str, list[str]] = {}
+    for name, kind in table.kinds.items():
+        names.setdefault(_PLURALS[kind], []).append(name)
+    return {
+        "file": file,
+        **{kind: ", ".join(some) for kind, some in names.items()},
+        **world.count(table.rows, table.file_bytes),
+    }
+
+
+def describe(world: World, column: str, aspect: str) -> dict[str, Any]:
+    """Counts gaps or different values of a column, or finds the commonest one."""
+
+    def compute(table: Table) -> Finding:
+        name, (where, bound) = _column(table, column), _where(world)
+        if aspect == "most_common":
+            rows = table.fetch(
+                f"SELECT {name}, count(*) AS n FROM data{where} GROUP BY 1 "
+                f"HAVING {name} IS NOT NULL ORDER BY n DESC, 1 LIMIT 2",
+                bound,
+            )
+            if not rows:
+                raise ToolError("no values to describe")
+            times = [row[1] for row in rows]
+            result = {"value": _plain(rows[0][0]), "times": times[0]}
+            result |= {"next_times": times[1]} if len(times) > 1 else {}
+            return Finding(result, (column,))
+        what = f"count(*) - count({name})"
+        if aspect == "distinct":
+            what = f"count(DISTINCT {name})"
+        value = table.fetch(f"SELECT {what} FROM data{where}", bound)[0][0]
+        return Finding({"value": value}, (column,))
+
+    return world.find(("describe", column, aspect), compute)
+
+
+def filter_data(
+    world: World, column: str, condition: str, value: str | float
+) -> dict[str, Any]:
+    """Keeps the rows that meet a condition, for all that follows."""
+    table = world.loaded()
+    _column(table, column)
+    numeric = isinstance(value, int | float)
+    if numeric is not (table.kinds[column] == "number"):
+        wanted = "a number" if not numeric else "a text"
+        raise ToolError(f"'{column}' is compared with {wanted}, not with {value!r}")
+    if condition in ("above", "below") and not numeric:
+        raise ToolError(f"'{column}' has no order; use equals or differs")
+    before = world.filters
+    world.filters = (*before, Filter(column, condition, value))
+
+    def compute(table: Table) -> Finding:
+        where, bound = _where(world)
+        kept = table.fetch(f"SELECT count(*) FROM data{where}", bound)[0][0]
+        percent = round(100.0 * kept / table.rows, 2)
+        return Finding({"value": percent, "rows_left": kept}, ())
+
+    return world.find(("filter_data",), compute)
+
+
+def aggregate_data(
+    world: World, group_by: str, column: str, function: str, order: str
+) -> dict[str, Any]:
+    """Groups rows and names the group with the highest or lowest figure."""
+
+    def compute(table: Table) -> Finding:
+        name = _number(table, column)
+        monthly = group_by == MONTH
+        grouped = _dates(table) if monthly else group_by
+        by = _column(table, grouped)
+        if monthly:
+            by = f"strftime({by}, '%Y-%m')"
+        where, bound = _where(world)
+        direction = "DESC" if order == "highest" else "ASC"
+        rows = table.fetch(
+            f"SELECT {by} AS part, {_FUNCTIONS[function]}({name}) AS figure "
+            f"FROM data{where} GROUP BY part HAVING part IS NOT NULL "
+            f"AND figure IS NOT NULL ORDER BY figure {direction}, part",
+            bound,
+        )
+        if not rows:
+            raise ToolError("no rows to group")
+        figures = [(_plain(part), round(float(figure), 4)) for part, figure in rows]
+        result = {
+            "value": figures[0][0],
+            "figure": figures[0][1],
+            "axis": MONTH if monthly else "category",
+            "groups": [
+                {"group": part, "figure": figure}
+                for part, figure in figures[1:_GROUPS_SHOWN]
+            ],
+        }
+        drawn = sorted(figures) if monthly else figures
+        label = f"{function} of {column}"
+        series = Series(
+            group_by,
+            label,
+            tuple(str(part) for part, _ in drawn),
+            tuple(figure for _, figure in drawn),
+        )
+        return Finding(result, (grouped, column), series)
+
+    return world.find(("aggregate_data", group_by, column, function, order), compute)
+
+
+def calculate_stats(world: World, column: str, statistic: str) -> dict[str, Any]:
+    """One statistic of a column."""
+
+    def compute(table: Table) -> Finding:
+        numbers = _frame(world, table, column)[column].dropna()
+        _enough(numbers)
+        value = round(float(_STATISTICS[statistic](numbers)), 4)
+        series = Series(column, "count", tuple(numbers.tolist()))
+        return Finding({"value": value, "axis": "number"}, (column,), series)
+
+    return world.find(("calculate_stats", column, statistic), compute)
+
+
+def detect_outliers(world: World, column: str, method: str) -> dict[str, Any]:
+    """Counts extreme values, or finds the month that is out of line."""
+
+    def compute(table: Table) -> Finding:
+        if method == "month":
+            return _odd_month(world, table, column)
+        numbers = _frame(world, table, column)[column].dropna()
+        _enough(numbers)
+        if method == "iqr":
+            first, third = numbers.quantile(0.25), numbers.quantile(0.75)
+            low, high = first - 1.5 * (third - first), third + 1.5 * (third - first)
+        else:
+            spread = 3.0 * numbers.std()
+            low, high = numbers.mean() - spread, numbers.mean() + spread
+        value = int(((numbers < low) | (numbers > high)).sum())
+        result = {"value": value, "low": round(low, 4), "high": round(high, 4)}
+        series = Series(column, "count", tuple(numbers.tolist()))
+        return Finding(result, (column,), series)
+
+    return world.find(("detect_outliers", column, method), compute)
+
+
+def run_correlation(
+    world: World, column: str, method: str, other: str | None = None
+) -> dict[str, Any]:
+    """Correlates two columns, or finds the column that correlates best with one."""
+
+    def compute(table: Table) -> Finding:
+        _number(table, column)
+        others = [other] if other is not None else _numbers_but(table, column)
+        found: list[tuple[str, float]] = []
+        for name in others:
+            frame = _frame(world, table, column, name).dropna()
+            _enough(frame)
+            if method == "spearman":
+                frame = frame.rank()
+            value = float(np.corrcoef(frame[column], frame[name])[0, 1])
+            if not np.isfinite(value):
+                raise ToolError(f"'{column}' or '{name}' does not vary")
+            found.append((name, round(value, 4)))
+        if other is None:
+            found.sort(key=lambda pair: -abs(pair[1]))
+            listed = [{"other": n, "coefficient": c} for n, c in found[1:]]
+            result = {"value": found[0][0], "coefficient": found[0][1], "less": listed}
+            return Finding(result, (column, *others))
+        frame = _frame(world, table, column, other).dropna()
+        series = Series(
+            column, other, tuple(frame[column].tolist()), tuple(frame[other].tolist())
+        )
+        return Finding({"value": found[0][1], "axis": "pair"}, (column, other), series)
+
+    if other == column:
+        raise ToolError("a column always correlates with itself; name another one")
+    return world.find(("run_correlation", column, other, method), compute)
+
+
+def plot_chart(world: World, kind: ChartKind) -> dict[str, Any]:
+    """Draws what was computed last."""
+    finding = world.finding
+    if finding is None or finding.series is None:
+        raise ToolError("nothing to draw; aggregate, correlate or calculate first")
+    series = finding.series
+    table = world.loaded()
+    try:
+        chart = table.remember((kind, series), lambda: draw_chart(kind, series))
+    except ValueError as error:
+        raise ToolError(str(error)) from None
+    world.charts.append(chart)
+    shown = chart.shown
+    return {
+        "chart": f"chart {len(world.charts)}",
+        "kind": shown.kind,
+        "x_axis": shown.x_label,
+        "y_axis": shown.y_label,
+        "series": shown.series,
+        "points": shown.points,
+        "png_bytes": len(chart.png),
+    }
+
+
+def answer(world: World, value: str | float) -> dict[str, Any]:
+    """Tells the user."""
+    world.answer = value
+    return {"sent": True}
+
+
+# What they share -------------------------------------------------------------------
+
+_PLURALS: dict[Kind, str] = {
+    "number": "numbers",
+    "category": "categories",
+    "date": "dates",
+    "code": "codes",
+    "flag": "flags",
+}
+
+
+def _column(table: Table, name: str) -> str:
+    """A column as SQL writes it; only what the schema has gets here."""
+    if name not in table.kinds:
+        raise ToolError(f"no column '{name}'; columns: {', '.join(table.kinds)}")
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
+
+
+def _number(table: Table, name: str) -> str:
+    quoted = _column(table, name)
+    if table.kinds[name] != "number":
+        raise ToolError(f"'{name}' holds no numbers")
+    return quoted
+
+
+def _dates(table: Table) -> str:
+    for name, kind in table.kinds.items():
+        if kind == "date":
+            return name
+    raise ToolError("the data has no dates")
+
+
+def _numbers_but(table: Table, column: str) -> list[str]:
+    return [n for n, kind in table.kinds.items() if kind == "number" and n != column]
+
+
+def _where(world: World) -> tuple[str, list[Any]]:
+    """The filters as SQL, and the values to bind."""
+    table = world.loaded()
+    tests = [
+        f"{_column(table, f.column)} {_OPERATORS[f.condition]} ?" for f in world.filters
+    ]
+    bound = [f.value for f in world.filters]
+    return (f" WHERE {' AND '.join(tests)}" if tests else ""), bound
+
+
+def _frame(world: World, table: Table, *names: str) -> pd.DataFrame:
+    """Columns of numbers."""
+    picked = ", ".join(_number(table, name) for name in names)
+    where, bound = _where(world)
+    rows = table.fetch(f"SELECT {picked} FROM data{where}", bound)
+    return pd.DataFrame(rows, columns=list(names), dtype=float)
+
+
+def _odd_month(world: World, table: Table, column: str) -> Finding:
+    """The month whose mean is farthest from the median month, in both directions."""
+    dates = _dates(table)
+    where, bound = _where(world)
+    rows = table.fetch(
+        f"SELECT strftime({_column(table, dates)}, '%Y-%m') AS month, "
+        f"median({_number(table, column)}) FROM data{where} "
+        "GROUP BY month ORDER BY month",
+        bound,
+    )
+    months = pd.Series({m: v for m, v in rows if m is not None and v is not None})
+    _enough(months)
+    off = (months - months.median()).abs()
+    most = off.nlargest(2).round(4).tolist()
+    result = {"value": str(off.idxmax()), "deviation": most[0]}
+    result["next_deviation"] = most[1]
+    series = Series(
+        MONTH, column, tuple(map(str, months.index)), tuple(map(float, months))
+    )
+    return Finding(result, (dates, column), series)
+
+
+def _enough(values: Any) -> None:
+    if len(values) < _FEWEST:
+        raise ToolError(f"only {len(values)} values are left; that says nothing")
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, str | int | float) else str(value)
+
+
+def _schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
+    """An object schema; a property with `optional` need not be given."""
+    return {
+        "type": "object",
+        "properties": {
+            name: {k: v for k, v in schema.items() if k != "optional"}
+            for name, schema in properties.items()
+        },
+        "required": [n for n, s in properties.items() if not s.get("optional")],
+        "additionalProperties": False,
+    }
+
+
+def _one_of(values: Mapping[str, str], description: str) -> dict[str, Any]:
+    """One of some values, each with what it is for."""
+    listed = [{"const": v, "description": about} for v, about in values.items()]
+    return {"type": "string", "description": description, "oneOf": listed}
+
+
+_COLUMN = {
+    "type": "string",
+    "pattern": "^[A-Z][a-z]+(?: [A-Z][a-z]+)+$",
+    "description": "name of a column",
+}
+_VALUE = {"type": ["string", "number"], "maxLength": 24}
+
+TOOLS = [
+    Tool(
+        "load_data",
+        "Open the data file that the user names. The data is in a csv, jsonl or "
+        "parquet file; look at it first.",
+        _schema(
+            file={
+                "type": "string",
+                "pattern": "^[a-z]+_[0-9]{4}\\.(?:csv|jsonl|parquet)$",
+                "description": "name of the file to analyse",
+            }
+        ),
+        load_data,
+        True,
+    ),
+    Tool(
+        "describe",
+        "Count the missing, empty or blank values of a column. Count how many "
+        "different, distinct values it has. Find its most common value.",
+        _schema(
+            column=_COLUMN,
+            aspect=_one_of(
+                {
+                    "missing": "How many are empty, blank or not filled in.",
+                    "distinct": "How many different ones there are.",
+                    "most_common": "Which one is found most often, most of the time.",
+                },
+                "what to tell",
+            ),
+        ),
+        describe,
+        True,
+    ),
+    Tool(
+        "filter_data",
+        "Keep only the rows where a column equals a text. Exclude or leave out rows. "
+        "Restrict to rows where a number is above or below a limit. What share or "
+        "percentage of the rows meets the condition.",
+        _schema(
+            column=_COLUMN,
+            condition=_one_of(
+                {
+                    "equals": "Only rows with this text. Keep these and no others.",
+                    "differs": "All rows except those with this text. Leave these "
+                    "out, exclude, drop, ignore or skip them.",
+                    "above": "More than the limit. Over, greater or higher than it.",
+                    "below": "Less than the limit. Under, smaller or lower than it.",
+                },
+                "how to compare",
+            ),
+            value={
+                **_VALUE,
+                # Texts in the data are in lower case.
+                "not": {"type": "string", "pattern": "[^a-z ]"},
+                "description": "text or number to compare with",
+            },
+        ),
+        filter_data,
+        True,
+    ),
+    Tool(
+        "aggregate_data",
+        "Which group has the highest or lowest total or average. Group the rows by a "
+        "category and compare. Break monthly figures down: which month is highest or "
+        "lowest.",
+        _schema(
+            group_by={
+                "anyOf": [_COLUMN, {"const": MONTH}],
+                "description": "category column to group by, or month",
+            },
+            column=_COLUMN,
+            function=_one_of(
+                {
+                    "sum": "The total, summed up.",
+                    "mean": "The average.",
+                    "maximum": "The peak, the greatest one.",
+                },
+                "how to combine the numbers",
+            ),
+            order=_one_of(
+                {
+                    "highest": "The largest, greatest, most.",
+                    "lowest": "The smallest, least.",
+                },
+                "which group to name",
+            ),
+        ),
+        aggregate_data,
+        True,
+    ),
+    Tool(
+        "calculate_stats",
+        "Calculate one statistic of a column: the average, median, total, minimum, "
+        "maximum or standard deviation of its numbers.",
+        _schema(
+            column=_COLUMN,
+            statistic=_one_of(
+                {
+                    "mean": "The average.",
+                    "median": "The middle one.",
+                    "sum": "The total.",
+                    "minimum": "The smallest, the lowest.",
+                    "maximum": "The largest, the highest.",
+                    "standard_deviation": "How far the numbers are spread.",
+                },
+                "which figure",
+            ),
+        ),
+        calculate_stats,
+        True,
+    ),
+    Tool(
+        "detect_outliers",
+        "Count outliers, extreme or suspicious values by a rule: interquartile, "
+        "boxplot or z-scores. Find the month in which something abnormal happened: an "
+        "anomaly.",
+        _schema(
+            column=_COLUMN,
+            method=_one_of(
+                {
+                    "iqr": "The interquartile rule, the boxplot rule.",
+                    "zscore": "By z-scores, the three-sigma rule.",
+                    "month": "Which month is abnormal.",
+                },
+                "rule, or by month",
+            ),
+        ),
+        detect_outliers,
+        True,
+    ),
+    Tool(
+        "run_correlation",
+        "Correlation between two columns: are they related? Without another column, "
+        "find the one that is most closely related and predicts best.",
+        _schema(
+            column=_COLUMN,
+            method=_one_of(
+                {
+                    "pearson": "Linear correlation.",
+                    "spearman": "Correlation of ranks.",
+                },
+                "how to correlate",
+            ),
+            other={**_COLUMN, "optional": True},
+        ),
+        run_correlation,
+        True,
+    ),
+    Tool(
+        "plot_chart",
+        "Draw a chart, plot, graph or picture of what was computed last. A line over "
+        "months, bars for categories, dots for two columns, a histogram for one.",
+        _schema(
+            kind=_one_of(
+                {
+                    "line": "A course over months.",
+                    "bar": "Categories side by side.",
+                    "scatter": "Dots, for two columns.",
+                    "histogram": "How one column is distributed.",
+                },
+                "kind of chart",
+            )
+        ),
+        plot_chart,
+        True,
+    ),
+    Tool(
+        "answer",
+        "Tell the user the value that was found. The last step; it cannot be undone.",
+        _schema(value={**_VALUE, "description": "value that was found"}),
+        answer,
+        True,
+    ),
+]

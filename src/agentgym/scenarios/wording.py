@@ -1,0 +1,50 @@
+"""What scenarios share to word their tasks: data files, alternatives, splits."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+from collections.abc import Sequence
+from importlib import resources
+from typing import TypeVar
+
+from agentgym.core.task import Split
+
+_T = TypeVar("_T")
+
+_ALTERNATION = re.compile(r"\[([^\[\]]*)\]")
+
+
+def split_of(items: Sequence[_T], split: Split) -> list[_T]:
+    """The items of a split: 60% train, 20% validation, 20% held out.
+
+    Which item goes where is decided by a hash of it, so nobody chooses.
+    """
+    ranked = sorted(items, key=lambda x: hashlib.sha256(repr(x).encode()).digest())
+    a, b = round(0.6 * len(ranked)), round(0.8 * len(ranked))
+    return {"train": ranked[:a], "validation": ranked[a:b], "heldout": ranked[b:]}[
+        split
+    ]
+
+
+def sections(package: str, name: str) -> list[list[str]]:
+    """Reads a data file: a list for each `## key`, the key first, then its lines.
+
+    Args:
+        package: The one in whose folder `data` the file lies.
+        name: Of the file.
+    """
+    text = (resources.files(package) / "data" / name).read_text(encoding="utf-8")
+    found: list[list[str]] = []
+    for line in text.splitlines():
+        if line.startswith("## "):
+            found.append([line[3:]])
+        elif line and not line.startswith("#"):
+            found[-1].append(line)
+    return found
+
+
+def chosen(template: str, rng: random.Random) -> str:
+    """The template with one of each `[this|that]` chosen."""
+    return _ALTERNATION.sub(lambda m: rng.choice(m.group(1).split("|")), template)
