@@ -25,10 +25,6 @@ EXAMPLES = sorted(
 
 _LINK = re.compile(r"\[[^\]]+\]\((?!https?:|#)([^)#\s]+)(?:#([^)\s]+))?\)")
 
-_FRAMEWORK = re.compile(
-    r"^\s*(?:from|import) (autogen\w*|crewai|langchain\w*)", re.MULTILINE
-)
-
 
 def _run(command: list[str], folder: Path) -> str:
     done = subprocess.run(
@@ -67,9 +63,6 @@ def test_links(page: Path) -> None:
 @pytest.mark.parametrize("example", EXAMPLES, ids=_name)
 def test_examples(example: Path, tmp_path: Path) -> None:
     source = example.read_text(encoding="utf-8")
-    for framework in _FRAMEWORK.findall(source):
-        # `make test-frameworks` runs these.
-        pytest.importorskip(framework)
     options = ["--episodes", "512"] if '"--episodes"' in source else []
     assert _run([str(example), *options], tmp_path)
 
