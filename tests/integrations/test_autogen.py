@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,14 +16,17 @@ pytest.importorskip("autogen_agentchat")
 from autogen_agentchat.agents import AssistantAgent, UserProxyAgent
 from autogen_agentchat.conditions import MaxMessageTermination, TextMessageTermination
 from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat
+from autogen_core.tools import FunctionTool
 
 import agentgym
-from agentgym import TrainedAgent
+from agentgym import TrainedAgent, Trainer
 from agentgym.core.errors import UsageError
+from agentgym.core.events import Event, IterationDone
 from agentgym.core.tools import ToolCall, ToolRunner
 from agentgym.integrations.autogen import AgentGymClient
 from agentgym.integrations.base import adapter
 from agentgym.integrations.chat import Mind
+from agentgym.integrations.given import name_of
 
 
 def test_an_assistant(trained: TrainedAgent, shop: Any) -> None:
@@ -127,6 +132,39 @@ def test_agents_and_teams_are_trained(tmp_path: Path, kind: str) -> None:
     assert not {"agent_crash", "agent_timeout"} & set(result.metrics.failures)
     back = result.to_autogen(tools=[get_report, call_taxi])
     assert isinstance(back, AssistantAgent)
+
+
+def test_many_tools_at_a_time(tmp_path: Path) -> None:
+    def slow_report(topic: Topic) -> str:
+        time.sleep(0.3)
+        return topic
+
+    def slow_taxi(number: int) -> str:
+        time.sleep(0.3)
+        return str(number)
+
+    slow = [
+        FunctionTool(slow_report, "Get the report on a topic.", name="get_report"),
+        FunctionTool(slow_taxi, "Call taxis, so many of them.", name="call_taxi"),
+    ]
+    failures = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, IterationDone):
+            failures.append(event.values["failures"])
+
+    # More than a pool of Python's has threads: they may not wait for each other.
+    Trainer(home=tmp_path / "home", listeners=[listen]).train(
+        "task_file",
+        agent=name_of(lambda: build(slow)),
+        tasks=str(_tasks(tmp_path)),
+        agent_concurrency=2 * ((os.cpu_count() or 1) + 4),
+        episodes=96,
+        batch_size=8,
+        eval_tasks=4,
+        heldout_tasks=4,
+    )
+    assert failures and not any("timeout" in kinds for kinds in failures)
 
 
 def test_what_is_wrong_with_an_agent_is_said() -> None:

@@ -10,7 +10,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from agentgym.agents.episode import Worlds
@@ -20,6 +19,7 @@ from agentgym.core.errors import UsageError
 from agentgym.core.tools import FailureKind
 from agentgym.core.trajectory import Trajectory
 from agentgym.integrations.base import framework_of, switch_off_telemetry
+from agentgym.utils.threads import ThreadForEachCall
 
 Agent = Callable[..., Any]
 """`agent(task, base_url, api_key)`, plain or async; see `AgentTask`. If it returns a
@@ -130,34 +130,8 @@ class _Run:
     async def _await(self, answer: Any) -> Any:
         self._task = asyncio.ensure_future(answer)
         self._loop = asyncio.get_running_loop()
-        self._loop.set_default_executor(_Threads())
+        self._loop.set_default_executor(ThreadForEachCall())
         return await self._task
-
-
-class _Threads(ThreadPoolExecutor):
-    """A thread for each call; none of them keeps the program from ending.
-
-    Python waits at its end for the threads of its own pools.
-    """
-
-    def submit(
-        self, function: Callable[..., Any], /, *args: Any, **kwargs: Any
-    ) -> Future[Any]:
-        """Runs a function."""
-        future: Future[Any] = Future()
-
-        def work() -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                result = function(*args, **kwargs)
-            except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-
-        threading.Thread(target=work, name="agentgym-callable", daemon=True).start()
-        return future
 
 
 def load_agent(path: str) -> Agent:

@@ -27,6 +27,7 @@ from agentgym.core.tools import Tool, ToolError
 from agentgym.integrations.autogen.client import AgentGymClient, definition_of
 from agentgym.integrations.chat import Mind
 from agentgym.integrations.seats import RoutedTool, Seat
+from agentgym.utils.threads import ThreadForEachCall
 
 
 class _Over(Exception):
@@ -206,6 +207,7 @@ def _told(result: ToolResult) -> str:
 def _loop() -> asyncio.AbstractEventLoop:
     """One loop for all agents in training: teams cannot change theirs."""
     loop = asyncio.new_event_loop()
+    loop.set_default_executor(ThreadForEachCall())
     threading.Thread(
         target=loop.run_forever, name="agentgym-autogen", daemon=True
     ).start()
