@@ -151,10 +151,9 @@ def _row(framework: str, python: str, options: Any) -> Row:
 
 
 def _last_line(output: str) -> dict[str, Any]:
-    """What the script printed, after whatever a framework did."""
-    found: dict[str, Any] = json.loads(
-        output[output.rindex("\n{") + 1 :] if ("\n{" in output) else output
-    )
+    """What the script printed, between whatever a framework did."""
+    start = output.rindex("\n{") + 1 if "\n{" in output else 0
+    found: dict[str, Any] = json.JSONDecoder().raw_decode(output, start)[0]
     return found
 
 
