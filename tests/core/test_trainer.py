@@ -361,7 +361,7 @@ def test_orders_from_another_process(tmp_path: Path) -> None:
             _At(3, send("dance")),
             heard.append,
         )
-    assert 60 < result.metrics.episodes_completed < 68
+    assert 64 <= result.metrics.episodes_completed < 68
     assert [event.changes for event in _of(Adjusted, heard)] == [
         {"episodes": 64, "exploration": 0.5}
     ]
@@ -486,7 +486,7 @@ def test_orders_for_the_process_before_are_dropped(tmp_path: Path) -> None:
     _interrupted(tmp_path)
     with Store(tmp_path) as store:
         store.send_command(store.get_run("last").id, "stop")
-    assert Trainer.resume("last", tmp_path).metrics.episodes_completed > 188
+    assert Trainer.resume("last", tmp_path).metrics.episodes_completed >= 192
 
 
 # Streaming

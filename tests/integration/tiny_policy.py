@@ -42,7 +42,11 @@ class TinyPolicy(Policy):
     def decide(
         self, requests: Sequence[DecisionRequest], sampling: Sampling = GREEDY
     ) -> list[Decision]:
-        return [self._decide(r, r.sampling(sampling)) for r in requests]
+        rngs = [sampling.rng and (r.rng or sampling.rng) for r in requests]
+        return [
+            self._decide(request, Sampling(rng, sampling.exploration))
+            for request, rng in zip(requests, rngs, strict=True)
+        ]
 
     def _decide(self, request: DecisionRequest, sampling: Sampling) -> Decision:
         if request.messages[-1]["role"] == "tool":
