@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import copy
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from crewai import Agent, BaseLLM, Crew
+from crewai.events.utils.console_formatter import set_suppress_console_output
 from crewai.tools import BaseTool
 from crewai.utilities.string_utils import sanitize_tool_name
 from pydantic import BaseModel, ConfigDict
@@ -348,6 +350,12 @@ class _CrewSeat(Seat):
         return self._kick_off()
 
     def _kick_off(self) -> str:
+        # In a context of its own: CrewAI keeps a record of what happens there.
+        return contextvars.copy_context().run(self._run)
+
+    def _run(self) -> str:
+        # A panel for each step of thousands of episodes is for nobody to read.
+        set_suppress_console_output(True)
         # Each run of a crew begins anew: it is told all that the user said.
         text = "\n".join(self._said)
         if not isinstance(self._agent, Crew):
