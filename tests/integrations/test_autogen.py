@@ -16,11 +16,11 @@ pytest.importorskip("autogen_agentchat")
 from autogen_agentchat.agents import AssistantAgent, UserProxyAgent
 from autogen_agentchat.conditions import MaxMessageTermination, TextMessageTermination
 from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat
-from autogen_core.tools import FunctionTool
+from autogen_core.tools import FunctionTool, StaticWorkbench
 
 import agentgym
 from agentgym import TrainedAgent, Trainer
-from agentgym.core.errors import UsageError
+from agentgym.core.errors import FailureBudgetExceeded, UsageError
 from agentgym.core.events import Event, IterationDone
 from agentgym.core.tools import ToolCall, ToolRunner
 from agentgym.integrations.autogen import AgentGymClient
@@ -85,10 +85,13 @@ def call_taxi(number: int) -> str:
     return f"{number} taxis are on their way."
 
 
-def build(tools: Any = (get_report, call_taxi), name: str = "helper") -> AssistantAgent:
+def build(
+    tools: Any = (get_report, call_taxi), name: str = "helper", **options: Any
+) -> AssistantAgent:
     # Its own model, which is never asked in training.
     client = AgentGymClient(Mind(lambda request: pytest.fail("asked")))
-    return AssistantAgent(name, client, tools=list(tools))
+    given = None if tools is None else list(tools)
+    return AssistantAgent(name, client, tools=given, **options)
 
 
 def _tasks(folder: Path) -> Path:
@@ -167,10 +170,30 @@ def test_many_tools_at_a_time(tmp_path: Path) -> None:
     assert failures and not any("timeout" in kinds for kinds in failures)
 
 
+def test_a_team_that_never_stops(tmp_path: Path) -> None:
+    def team() -> RoundRobinGroupChat:
+        return RoundRobinGroupChat([build(name="one"), build(name="two")])
+
+    with pytest.raises(FailureBudgetExceeded, match="did not end within 1 s"):
+        agentgym.train(
+            team,
+            tasks=_tasks(tmp_path),
+            home=tmp_path / "home",
+            agent_timeout=1,
+            episodes=240,
+            eval_tasks=4,
+            heldout_tasks=4,
+        )
+
+
 def test_what_is_wrong_with_an_agent_is_said() -> None:
     native = adapter("autogen")
     with pytest.raises(UsageError, match="has no tools"):
         native.extract_tools(build(tools=()))
+    report = FunctionTool(get_report, "Get the report on a topic.")
+    twice = [StaticWorkbench([report]), StaticWorkbench([report])]
+    with pytest.raises(UsageError, match="'helper': Two tools are named 'get_report'"):
+        native.extract_tools(build(tools=None, workbench=twice))
     team = RoundRobinGroupChat([build(name="one"), build(name="two")])
     names = [tool.name for tool in native.extract_tools(team)]
     assert sorted(names) == ["call_taxi", "get_report"]

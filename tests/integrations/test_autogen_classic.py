@@ -152,6 +152,22 @@ def test_what_is_wrong_with_an_agent_is_said() -> None:
     with pytest.raises(UsageError, match="Tool 'lost' has no function"):
         native.extract_tools(agent)
 
+    def other(topic: str) -> str:
+        """Get another report."""
+        return topic
+
+    other.__name__ = "get_report"
+    with pytest.raises(UsageError, match="'helper': Two tools are named 'get_report'"):
+        native.extract_tools(build(get_report, other))
+
+    def add(a, b):  # type: ignore[no-untyped-def]
+        """Add two numbers."""
+        return a + b
+
+    # AutoGen sees to that itself.
+    with pytest.raises(TypeError, match="missing for the following parameters: 'a'"):
+        build(add)
+
 
 def test_a_tool_that_raises_costs_its_call_only() -> None:
     def explode(count: int) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from agentgym.integrations.given import name_of
 from agentgym.scenarios.registry import ScenarioRegistry
 from agentgym.scenarios.task_file.scenario import load_function
 
+ROOT = Path(__file__).parents[2]
 LOOKUP = {
     "type": "object",
     "properties": {"order_id": {"type": "string", "pattern": "^[0-9]{5}$"}},
@@ -40,8 +43,6 @@ LOOKUP = {
 
 
 def _say(package: Package, version: str | None, patch: pytest.MonkeyPatch) -> str:
-    from importlib import metadata
-
     def found(name: str) -> str:
         if version is None:
             raise metadata.PackageNotFoundError(name)
@@ -85,6 +86,41 @@ def test_the_setting_framework_needs_the_framework(
     _say(ADAPTERS[name].packages[0], None, monkeypatch)
     with pytest.raises(MissingExtraError, match=rf"agentgym\[{name}\]"):
         Trainer(home=tmp_path).train("customer_support", framework=name)
+
+
+def test_the_documented_versions_are_those_that_are_tested() -> None:
+    pinned = dict(
+        line.split("==")
+        for line in (ROOT / "constraints-frameworks.txt").read_text().splitlines()
+        if "==" in line
+    )
+    documented = {}
+    for page in ("langchain", "autogen", "crewai"):
+        text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+        rows = re.findall(r"^\| ([^|]+) \| (\S+) up to (\S+) \| (\S+) \|$", text, re.M)
+        for named, least, below, tested in rows:
+            for name in re.findall(
+                r"(?:^|, )((?:langchain|langgraph|autogen|crewai)[\w-]*)", named
+            ):
+                documented[name] = (least, below)
+                assert tested == pinned[name]
+    for framework in ADAPTERS.values():
+        for package in framework.packages:
+            assert documented.pop(package.name) == (package.least, package.below)
+    # What is left is needed by tests and examples only.
+    assert set(documented) == {
+        *("langchain-classic", "langchain-openai", "autogen-core", "autogen-ext")
+    }
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_tests_run_against_the_tested_versions(name: str) -> None:
+    if not ADAPTERS[name].installed:
+        pytest.skip(f"{name} is not installed")
+    for line in (ROOT / "constraints-frameworks.txt").read_text().splitlines():
+        package, _, version = line.partition("==")
+        if package in {package.name for package in ADAPTERS[name].packages}:
+            assert metadata.version(package) == version
 
 
 def test_an_unknown_framework() -> None:
@@ -146,6 +182,9 @@ def test_a_tool_without_a_schema() -> None:
 
     with pytest.raises(UsageError, match="parameter 'a' has no type"):
         signature_tool(add)
+    silent = {"properties": {"a": {"title": "A"}}, "required": ["a"]}
+    with pytest.raises(UsageError, match="parameter 'a' has no type"):
+        checked_tools([Tool("add", "Adds.", {"type": "object", **silent})], "The agent")
 
 
 def test_a_tool_from_a_function() -> None:
@@ -163,6 +202,19 @@ def test_tools_that_cannot_run(trained: TrainedAgent) -> None:
         live_tools(trained, None)
     with pytest.raises(UsageError, match="Did you mean 'lookup_order'"):
         live_tools(trained, {"lookup_oder": print})
+
+
+def test_tools_that_cannot_be_told_apart_or_understood(trained: TrainedAgent) -> None:
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    def untyped(a):  # type: ignore[no-untyped-def]
+        return a
+
+    with pytest.raises(UsageError, match="Two tools are named 'add'"):
+        live_tools(trained, [add, Tool("add", "Adds.", function=add)])
+    with pytest.raises(UsageError, match="'untyped' has no schema"):
+        live_tools(trained, [add, untyped])
 
 
 # The shared core -------------------------------------------------------------------

@@ -78,7 +78,11 @@ def build(tools: Any = (get_report, call_taxi)) -> Agent:
     # Its own model, which is never asked in training.
     llm = AgentGymLLM(model=MODEL, mind=Mind(lambda request: pytest.fail("asked")))
     return Agent(
-        role="Helper", goal="Help", backstory="You help.", llm=llm, tools=list(tools)
+        role="Helper",
+        goal="Help with {request}",
+        backstory="You help.",
+        llm=llm,
+        tools=list(tools),
     )
 
 
@@ -109,7 +113,9 @@ def _tasks(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["agent", "crew", "factory"])
-def test_agents_and_crews_are_trained(tmp_path: Path, kind: str) -> None:
+def test_agents_and_crews_are_trained(
+    tmp_path: Path, kind: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     agent = {"agent": build(), "crew": build_crew(), "factory": build_crew}[kind]
     result = agentgym.train(
         agent,
@@ -123,6 +129,12 @@ def test_agents_and_crews_are_trained(tmp_path: Path, kind: str) -> None:
     assert result.metrics.tool_calls > 0
     assert not {"agent_crash", "agent_timeout"} & set(result.metrics.failures)
     assert isinstance(result.to_crewai(tools=[get_report, call_taxi]), Agent)
+    # Standard output is for results.
+    assert not capfd.readouterr().out
+    if kind == "crew":
+        # What the crew's author wrote is there again.
+        assert agent.tasks[0].description == "{request}"
+        assert agent.agents[0].goal == "Help with {request}"
 
 
 def test_what_is_wrong_with_an_agent_is_said() -> None:
@@ -131,8 +143,16 @@ def test_what_is_wrong_with_an_agent_is_said() -> None:
         native.extract_tools(build(tools=()))
     with pytest.raises(UsageError, match="Two tools are named 'get_report'"):
         native.extract_tools(build(tools=(get_report, get_report)))
-    with pytest.raises(UsageError, match="no place for|has a place for"):
+    with pytest.raises(UsageError, match="has a place for"):
         native.extract_tools(build_crew("Always the same."))
+
+    @tool("add")
+    def add(a, b):  # type: ignore[no-untyped-def]
+        """Add two numbers."""
+        return a + b
+
+    with pytest.raises(UsageError, match="'add' has no schema: its parameter 'a'"):
+        native.extract_tools(build(tools=(add,)))
 
 
 def test_a_tool_that_raises_costs_its_call_only() -> None:

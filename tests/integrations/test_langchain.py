@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import runpy
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,7 @@ from agentgym.integrations.base import adapter
 from agentgym.integrations.langchain import AgentGymMiddleware
 
 HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[1] / "examples"
 
 
 class ScriptedModel(BaseChatModel):
@@ -155,19 +159,18 @@ def test_options_that_nothing_reads(trained: TrainedAgent, shop: Any) -> None:
 
 
 def test_an_agent_of_its_documentation_is_trained(tmp_path: Path) -> None:
-    from warehouse_tasks import write_tasks
-
-    write_tasks(tmp_path / "tasks.jsonl")
+    example = runpy.run_path(str(EXAMPLES / "train_my_own_agent.py"))
+    example["write_tasks"](tmp_path / "tasks.jsonl")
     done = subprocess.run(
         [
             *(sys.executable, "-m", "agentgym", "train", "--json"),
-            *("--agent", "warehouse_agent:build_agent", "--tasks", "tasks.jsonl"),
+            *("--agent", "train_my_own_agent:build_agent", "--tasks", "tasks.jsonl"),
             *("--episodes", "2000", "--eval-every", "1000"),
         ],
         cwd=tmp_path,
         env={
             **os.environ,
-            "PYTHONPATH": f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+            "PYTHONPATH": f"{EXAMPLES}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
             "OPENAI_API_KEY": "never-used",
             "AGENTGYM_HOME": str(tmp_path / "home"),
         },
@@ -226,6 +229,45 @@ def test_agents_come_in_and_go_out(
     assert result.agent.evaluate(tasks=2).tasks == 2
 
 
+def test_agents_of_a_factory_have_tools_of_their_own(tmp_path: Path) -> None:
+    called: list[set[str]] = []
+
+    def build() -> Any:
+        mine: set[str] = set()
+        called.append(mine)
+
+        @tool
+        def note(number: int) -> str:
+            """Note a number."""
+            mine.add(threading.current_thread().name)
+            # Others get their turn, so that one agent cannot play all episodes.
+            time.sleep(0.05)
+            return f"{number} is noted"
+
+        return create_agent(ScriptedModel(), [note])
+
+    lines = [
+        {
+            "id": str(i),
+            "messages": [{"role": "user", "content": f"Note the number {i}."}],
+            "expected": [{"name": "note", "arguments": {"number": i}}],
+        }
+        for i in range(12)
+    ]
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    agentgym.train(
+        build,
+        tasks=tasks,
+        home=tmp_path / "home",
+        episodes=48,
+        eval_tasks=2,
+        heldout_tasks=2,
+    )
+    # Each agent that was made had its own tools called, not those of the first.
+    assert sum(bool(mine) for mine in called) > 1
+
+
 def test_an_agent_that_never_stops(travel: Any, tmp_path: Path) -> None:
     from travel_tasks import write_tasks
 
@@ -255,9 +297,16 @@ def test_two_tools_of_one_name_are_refused(travel: Any) -> None:
 
 
 def test_what_is_wrong_with_an_agent_is_said(tmp_path: Path, travel: Any) -> None:
+    @tool
+    def add(a, b):  # type: ignore[no-untyped-def]
+        """Add two numbers."""
+        return a + b
+
     native = adapter("langchain")
     with pytest.raises(UsageError, match="has no tools"):
         native.extract_tools(create_agent(ScriptedModel(), []))
+    with pytest.raises(UsageError, match="'add' has no schema: its parameter 'a'"):
+        native.extract_tools(create_agent(ScriptedModel(), [add]))
     environment = _environment(native, travel.build_agent(), tmp_path)
     assert {t.name for t in environment.tool_list} >= {"get_weather", "find_booking"}
     environment.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import json
 import queue
 import signal
@@ -292,7 +293,7 @@ class ToolRunner:
                 name="agentgym-tools",
                 daemon=True,
             ).start()
-        self._requests.put((tool, arguments, world))
+        self._requests.put((contextvars.copy_context(), tool, arguments, world))
         try:
             kind, value = self._answers.get(timeout=self.timeout)
         except queue.Empty:
@@ -305,8 +306,9 @@ class ToolRunner:
 
 def _serve(requests: queue.SimpleQueue[Any], answers: queue.SimpleQueue[Any]) -> None:
     while (request := requests.get()) is not None:
-        answers.put(_run(*request))
-        del request
+        context, *given = request
+        answers.put(context.run(_run, *given))
+        del request, context, given
 
 
 def _run(

@@ -11,6 +11,7 @@ import contextlib
 import inspect
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -32,14 +33,15 @@ from agentgym.core.trained_agent import TrainedAgent
 from agentgym.integrations.base import (
     FrameworkAdapter,
     Tools,
-    checked_tools,
     live_tools,
     run_tool,
+    shared_tools,
 )
 from agentgym.integrations.chat import (
     MODEL,
     Mind,
     Turn,
+    plain_message,
     retold,
     speaker_form,
     speaker_of,
@@ -99,12 +101,15 @@ class ClassicAutoGenAdapter(FrameworkAdapter):
 
     def extract_tools(self, agent: Any) -> list[Tool]:
         """See `FrameworkAdapter`."""
-        found: dict[str, Tool] = {}
+        owned = []
         for member in _members(agent):
             mine = [_our_tool(t, agent) for t in _definitions(member)]
-            if mine:
-                found |= {t.name: t for t in checked_tools(mine, f"'{member.name}'")}
-        return checked_tools(list(found.values()), "The agent of AutoGen")
+            # Of two functions with one name, an agent defines only the later.
+            functions = {tool.func: tool.name for tool in member.tools}
+            times = Counter(functions.values())
+            mine = [tool for tool in mine for _ in range(times[tool.name] or 1)]
+            owned.append((member.name, mine))
+        return shared_tools(owned, "The agent of AutoGen")
 
     def seat(self, agent: Any) -> Seat:
         """See `FrameworkAdapter`."""
@@ -134,7 +139,7 @@ def model_client(mind: Mind, llm: Any = None) -> type:
         def __init__(self, config: dict[str, Any], **options: Any) -> None: ...
 
         def create(self, params: dict[str, Any]) -> Any:
-            said = [_openai_message(m) for m in params["messages"]]
+            said = [plain_message(m) for m in params["messages"]]
             tools = params.get("tools") or []
             form = speaker_form(said)
             turn, answer = mind.decide(
@@ -190,13 +195,6 @@ def _plain(llm: LLMConfig | dict[str, Any]) -> dict[str, Any]:
     return dict(llm) if isinstance(llm, dict) else llm.model_dump()
 
 
-def _openai_message(given: dict[str, Any]) -> Message:
-    names = ("role", "content", "tool_calls", "tool_call_id")
-    message = {name: given[name] for name in names if given.get(name) is not None}
-    message.setdefault("content", None)
-    return message
-
-
 def _native_tool(tool: Any) -> NativeTool:
     if isinstance(tool, NativeTool):
         return tool
@@ -241,9 +239,8 @@ class _ClassicSeat(Seat):
             member.register_function({n: functions[n] for n in runs}, True)
             member.get_human_input = self._human
         if group is not None:
-            aside = Mind(lambda r: self._task.complete(r, side=True), limited=False)
             group.select_speaker_auto_llm_config = llm_config()
-            group.select_speaker_auto_model_client_cls = model_client(aside)
+            group.select_speaker_auto_model_client_cls = model_client(self.aside)
             # The manager goes by a copy of the group, as it was when it was made.
             agent.register_reply(
                 Agent,
@@ -276,7 +273,7 @@ class _ClassicSeat(Seat):
 
     def _routed(self, name: str) -> Callable[..., str]:
         def run(**arguments: Any) -> str:
-            content = self._task.call_tool(name, arguments)
+            content = self.task.call_tool(name, arguments)
             value = json.loads(content)
             # Texts as they are, all else as JSON: so classic AutoGen has it.
             return value if isinstance(value, str) else content
@@ -287,7 +284,7 @@ class _ClassicSeat(Seat):
         """What the task's user says, where a member of a group asks a person."""
         group = _group(self._agent)
         said = group.messages if group else self._user.chat_messages[self._agent]
-        reply = self._task.reply(str(said[-1].get("content") or "")) if said else None
+        reply = self.task.reply(str(said[-1].get("content") or "")) if said else None
         return "exit" if reply is None else reply
 
 

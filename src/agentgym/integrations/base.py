@@ -12,7 +12,7 @@ import inspect
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -244,7 +244,8 @@ def live_tools(trained: TrainedAgent, tools: Tools | None) -> list[Any]:
         tools: Given by the user; ours stay ours, all others are left to the adapter.
 
     Raises:
-        UsageError: There is none, or functions are given for tools that there are not.
+        UsageError: There is none, two have one name, a function has no types, or
+            functions are given for tools that there are not.
     """
     if isinstance(tools, Mapping):
         known = {tool.name: tool for tool in trained.tools}
@@ -258,7 +259,7 @@ def live_tools(trained: TrainedAgent, tools: Tools | None) -> list[Any]:
             dataclasses.replace(known[name], function=function, takes_world=False)
             for name, function in tools.items()
         ]
-    given = trained.tools if tools is None else list(tools)
+    given: list[Any] = list(trained.tools if tools is None else tools)
     empty = [t.name for t in given if isinstance(t, Tool) and t.function is None]
     if empty or not given:
         named = ", ".join(empty) or "none"
@@ -266,6 +267,13 @@ def live_tools(trained: TrainedAgent, tools: Tools | None) -> list[Any]:
             f"An agent needs tools that run (without a function: {named}). Give them "
             'with tools=[...], or functions by name: tools={"name": function}.'
         )
+    names = [getattr(tool, "name", None) or _name_of(tool) for tool in given]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"Two tools are named '{name}'. Rename one.")
+    for tool in given:
+        if inspect.isroutine(tool):
+            _typed_parameters(tool)
     return given
 
 
@@ -284,7 +292,36 @@ def checked_tools(tools: Sequence[Tool], who: str) -> list[Tool]:
             tool.check_arguments({})
     except AgentGymError as error:
         raise UsageError(f"{who}: {error}") from None
+    for tool in tools:
+        for name, schema in tool.properties.items():
+            said = set(schema) if isinstance(schema, Mapping) else set()
+            if name in tool.required and not said - {"title", "description"}:
+                raise _untyped(tool.name, name)
     return list(tools)
+
+
+def shared_tools(owned: Iterable[tuple[str, Sequence[Tool]]], who: str) -> list[Tool]:
+    """Tools of a team. Members may share one; none of them may have two of one name.
+
+    Args:
+        owned: Names of members, each with its tools.
+        who: The team.
+
+    Raises:
+        UsageError: As `checked_tools`.
+    """
+    found: dict[str, Tool] = {}
+    for name, tools in owned:
+        if tools:
+            found |= {tool.name: tool for tool in checked_tools(tools, f"'{name}'")}
+    return checked_tools(list(found.values()), who)
+
+
+def _untyped(tool: str, parameter: str) -> UsageError:
+    return UsageError(
+        f"Tool '{tool}' has no schema: its parameter '{parameter}' has no type. "
+        "Annotate it."
+    )
 
 
 def signature_tool(function: Callable[..., Any]) -> Tool:
@@ -295,19 +332,25 @@ def signature_tool(function: Callable[..., Any]) -> Tool:
     """
     from pydantic import create_model
 
-    name = getattr(function, "__name__", type(function).__name__)
+    name = _name_of(function)
     fields: dict[str, Any] = {}
-    parameters = inspect.signature(function, eval_str=True).parameters
-    for parameter in parameters.values():
-        if parameter.annotation is parameter.empty:
-            raise UsageError(
-                f"Tool '{name}' has no schema: its parameter '{parameter.name}' has no "
-                "type. Annotate it."
-            )
+    for parameter in _typed_parameters(function):
         default = ... if parameter.default is parameter.empty else parameter.default
         fields[parameter.name] = (parameter.annotation, default)
     schema = create_model(name, **fields).model_json_schema()
     return Tool(name, inspect.getdoc(function) or "", schema, function)
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _typed_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    parameters = inspect.signature(function, eval_str=True).parameters.values()
+    for parameter in parameters:
+        if parameter.annotation is parameter.empty:
+            raise _untyped(_name_of(function), parameter.name)
+    return list(parameters)
 
 
 def run_tool(tool: Tool, arguments: Mapping[str, Any]) -> str:

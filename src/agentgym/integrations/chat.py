@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -211,6 +211,19 @@ def _stuck(answer: Answer) -> Answer:
     return Answer(decision, completion)
 
 
+def plain_message(given: Mapping[str, Any]) -> Message:
+    """A message of a framework that speaks OpenAI's language, without its additions."""
+    names = ("role", "content", "tool_calls", "tool_call_id")
+    message = {name: given[name] for name in names if given.get(name) is not None}
+    return {"content": None, **message}
+
+
+def json_form(schema: dict[str, Any]) -> dict[str, Any]:
+    """What `response_format` has to be for an answer in JSON of this schema."""
+    named = {"name": "answer", "schema": schema}
+    return {"type": "json_schema", "json_schema": named}
+
+
 def speaker_form(messages: Sequence[Message]) -> dict[str, Any] | None:
     """A choice among the members of a group, if that is what is asked for.
 
@@ -227,10 +240,7 @@ def speaker_form(messages: Sequence[Message]) -> dict[str, Any] | None:
         "properties": {"role": {"type": "string", "enum": names}},
         "required": ["role"],
     }
-    return {
-        "type": "json_schema",
-        "json_schema": {"name": "next_role", "schema": schema},
-    }
+    return json_form(schema)
 
 
 def speaker_of(content: str | None) -> str:

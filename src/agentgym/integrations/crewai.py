@@ -7,6 +7,7 @@ import contextvars
 import copy
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from crewai import Agent, BaseLLM, Crew
@@ -22,12 +23,21 @@ from agentgym.core.trained_agent import TrainedAgent
 from agentgym.integrations.base import (
     FrameworkAdapter,
     Tools,
-    checked_tools,
     live_tools,
     run_tool,
+    shared_tools,
     signature_tool,
 )
-from agentgym.integrations.chat import MODEL, Mind, Savings, Turn, jsonable, retold
+from agentgym.integrations.chat import (
+    MODEL,
+    Mind,
+    Savings,
+    Turn,
+    json_form,
+    jsonable,
+    plain_message,
+    retold,
+)
 from agentgym.integrations.seats import RoutedTool, Seat
 
 _TASK = re.compile(
@@ -89,13 +99,14 @@ class CrewAIAdapter(FrameworkAdapter):
 
     def extract_tools(self, agent: Any) -> list[Tool]:
         """See `FrameworkAdapter`."""
-        found: dict[str, Tool] = {}
-        for owner in _owners(agent):
-            mine = [_routed(tool).tool for tool in owner.tools or ()]
-            if mine:
-                who = f"'{getattr(owner, 'role', None) or 'a task'}'"
-                found |= {tool.name: tool for tool in checked_tools(mine, who)}
-        return checked_tools(list(found.values()), "The agent of CrewAI")
+        owned = [
+            (
+                getattr(owner, "role", None) or "a task",
+                [_routed(tool).tool for tool in owner.tools or ()],
+            )
+            for owner in _owners(agent)
+        ]
+        return shared_tools(owned, "The agent of CrewAI")
 
     def seat(self, agent: Any) -> Seat:
         """See `FrameworkAdapter`."""
@@ -149,10 +160,7 @@ class AgentGymLLM(BaseLLM):
         ]
         if {tool["function"]["name"] for tool in offered} == {_DELEGATE, _ASK}:
             return self._manage(said, offered[0])
-        form = None
-        if response_model is not None:
-            schema = {"name": "answer", "schema": response_model.model_json_schema()}
-            form = {"type": "json_schema", "json_schema": schema}
+        form = json_form(response_model.model_json_schema()) if response_model else None
         turn, answer = self.mind.decide(said, offered, response_format=form)
         if turn is Turn.DEFER:
             return self._ask_llm(messages, tools=tools, response_model=response_model)
@@ -218,20 +226,12 @@ class AgentGymLLM(BaseLLM):
 def _openai_messages(messages: str | list[Any]) -> list[Message]:
     if isinstance(messages, str):
         messages = [{"role": "user", "content": messages}]
-    made: list[Message] = []
-    for given in messages:
-        message = {
-            name: given[name]
-            for name in ("role", "content", "tool_calls", "tool_call_id")
-            if given.get(name) is not None
-        }
-        message.setdefault("content", None)
-        if message["role"] == "user":
-            wrapped = _TASK.match(str(message["content"]))
-            if wrapped is not None:
-                # What the user said, without what CrewAI says about it.
-                message["content"] = wrapped["text"].strip()
-        made.append(message)
+    made = [plain_message(message) for message in messages]
+    for message in made:
+        wrapped = _TASK.match(str(message["content"]))
+        if message["role"] == "user" and wrapped is not None:
+            # What the user said, without what CrewAI says about it.
+            message["content"] = wrapped["text"].strip()
     return made
 
 
@@ -300,7 +300,7 @@ class _RoutedTool(BaseTool):
 
     def _run(self, *given: Any, **arguments: Any) -> Any:
         return self.routed.call(
-            self.seat._task,
+            self.seat.task,
             {name: jsonable(value) for name, value in arguments.items()},
             lambda: self.inner.run(*given, **arguments),
         )
@@ -334,11 +334,10 @@ class _CrewSeat(Seat):
         for member in getattr(agent, "agents", None) or [agent]:
             member.llm = model
             member.function_calling_llm = None
-        aside = Mind(lambda r: self._task.complete(r, side=True), limited=False)
         if getattr(agent, "manager_llm", None) is not None:
-            agent.manager_llm = AgentGymLLM(model=MODEL, mind=aside)
+            agent.manager_llm = AgentGymLLM(model=MODEL, mind=self.aside)
         if getattr(agent, "manager_agent", None) is not None:
-            agent.manager_agent.llm = AgentGymLLM(model=MODEL, mind=aside)
+            agent.manager_agent.llm = AgentGymLLM(model=MODEL, mind=self.aside)
 
     def begin(self, messages: Sequence[Message]) -> str | None:
         users = [m for m in messages if m.get("role") == "user"]
@@ -360,38 +359,39 @@ class _CrewSeat(Seat):
         text = "\n".join(self._said)
         if not isinstance(self._agent, Crew):
             return str(self._agent.kickoff(text).raw)
-        names = _placeholders(self._agent)
-        return str(self._agent.kickoff(inputs=dict.fromkeys(names, text)).raw)
+        texts = _texts(self._agent)
+        try:
+            inputs = dict.fromkeys(self._agent.fetch_inputs(), text)
+            return str(self._agent.kickoff(inputs=inputs).raw)
+        finally:
+            # A crew that has run shows what was put in, no longer where.
+            for owner, field, written in texts:
+                setattr(owner, field, written)
 
 
 def _owners(agent: Any) -> list[Any]:
     """Whatever in a crew has tools: its agents and its tasks."""
     if not isinstance(agent, Crew):
         return [agent]
-    _placeholders(agent)
+    if not any(_PLACEHOLDER.search(task.description) for task in agent.tasks):
+        raise UsageError(
+            "No task of the crew has a place for what the user says. Write one, for "
+            "example Task(description='{request}', ...). A crew that has run already "
+            "has none any more: name a function that makes it."
+        )
     return [*agent.agents, *agent.tasks]
 
 
-def _placeholders(crew: Crew) -> list[str]:
-    # Once a crew has run, its tasks show what was put in.
-    texts = [task._original_description or task.description for task in crew.tasks]
-    found = [name for text in texts for name in _PLACEHOLDER.findall(text)]
-    if not found:
-        raise UsageError(
-            "No task of the crew has a place for what the user says. Write one, for "
-            "example Task(description='{request}', ...)."
-        )
-    return found
-
-
-_ROUTED: dict[int, tuple[BaseTool, RoutedTool]] = {}
-"""By the identity of the tool, which is kept with it so that no other gets it."""
+def _texts(crew: Crew) -> list[tuple[Any, str, str]]:
+    """Where there may be placeholders: whose, which field, and what is written."""
+    fields = ("description", "expected_output", "role", "goal", "backstory")
+    return [
+        (owner, field, getattr(owner, field))
+        for owner in _owners(crew)
+        for field in fields
+        if hasattr(owner, field)
+    ]
 
 
 def _routed(tool: BaseTool) -> RoutedTool:
-    known = _ROUTED.get(id(tool))
-    if known is None:
-        about = _definition(tool)
-        made = Tool(about.name, about.description, about.parameters, tool.run)
-        known = _ROUTED[id(tool)] = (tool, RoutedTool(made))
-    return known[1]
+    return RoutedTool(replace(_definition(tool), function=tool.run))

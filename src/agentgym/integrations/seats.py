@@ -8,12 +8,10 @@ episode, which judges it and runs it, live.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import queue
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextvars import Context, ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -31,19 +29,23 @@ class Seat(ABC):
     """One agent of a framework, in training.
 
     Attributes:
-        task: What it is at.
         mind: Decides for it.
+        aside: Decides what is not the agent's to learn, such as who speaks next.
     """
 
     def __init__(self) -> None:
-        self.task: AgentTask | None = None
-        self.mind = Mind(lambda request: self._task.complete(request), limited=False)
+        self._task: AgentTask | None = None
+        self.mind = Mind(lambda asked: self.task.complete(asked), limited=False)
+        self.aside = Mind(
+            lambda asked: self.task.complete(asked, side=True), limited=False
+        )
 
     @property
-    def _task(self) -> AgentTask:
-        if self.task is None:
+    def task(self) -> AgentTask:
+        """What the agent is at."""
+        if self._task is None:
             raise RuntimeError("This agent is in training, and no episode is on.")
-        return self.task
+        return self._task
 
     @abstractmethod
     def begin(self, messages: Sequence[Message]) -> str | None:
@@ -61,25 +63,35 @@ class Seat(ABC):
 
         System messages of the task are left out: the agent has its own.
         """
-        self.task = task
+        self._task = task
         try:
             said = [m for m in task.messages if m.get("role") != "system"]
             answer = self.begin(said)
             while answer is not None and (reply := task.reply(answer)) is not None:
                 answer = self.go_on(reply)
         finally:
-            self.task = None
+            self._task = None
 
 
 @dataclass(slots=True)
 class _Call:
+    name: str
+    arguments: dict[str, Any]
     run: Callable[[], Any]
     value: Any = None
     ran: bool = False
 
 
+_CALL: ContextVar[_Call | None] = ContextVar("agentgym_call", default=None)
+"""What an agent is calling, for the function that the episode runs in the end."""
+
+
 class RoutedTool:
     """A tool of an agent whose calls pass through the episode.
+
+    The episode runs the tool that was found before training. If the call came from an
+    agent, that function runs it as this very agent would: agents of a factory may have
+    tools of their own, which share no state.
 
     Attributes:
         tool: Its definition, with a function that runs it.
@@ -95,8 +107,6 @@ class RoutedTool:
         self._told = told
         self._run = tool.function
         self.tool = replace(tool, function=self._live)
-        self._waiting: dict[str, list[_Call]] = {}
-        self._lock = threading.Lock()
 
     def call(
         self, task: AgentTask, arguments: dict[str, Any], run: Callable[[], Any]
@@ -112,33 +122,25 @@ class RoutedTool:
             What the tool returned. Where it was not run, or raised, the text that says
             what came of it.
         """
-        key = _key(arguments)
-        entry = _Call(run)
-        with self._lock:
-            self._waiting.setdefault(key, []).append(entry)
+        call = _Call(self.tool.name, jsonable(arguments), run)
+        token = _CALL.set(call)
         try:
-            content = task.call_tool(self.tool.name, json.loads(key))
+            content = task.call_tool(call.name, call.arguments)
         finally:
-            with self._lock, contextlib.suppress(ValueError, KeyError):
-                self._waiting[key].remove(entry)
-                if not self._waiting[key]:
-                    del self._waiting[key]
-        return entry.value if entry.ran else content
+            _CALL.reset(token)
+        return call.value if call.ran else content
 
     def _live(self, **arguments: Any) -> Any:
-        with self._lock:
-            waiting = self._waiting.get(_key(arguments))
-            entry = waiting.pop(0) if waiting else None
-        if entry is None:
+        call = _CALL.get()
+        # In a context of its own: what a tool does is not what the agent does.
+        alone = Context()
+        # Of several calls in one decision, the first has all of them run.
+        if call is None or (call.name, call.arguments) != (self.tool.name, arguments):
             assert self._run is not None
-            return self._told(self._run(**arguments))
-        entry.value = entry.run()
-        entry.ran = True
-        return self._told(entry.value)
-
-
-def _key(arguments: dict[str, Any]) -> str:
-    return json.dumps(jsonable(arguments), sort_keys=True)
+            return self._told(alone.run(self._run, **arguments))
+        call.value = alone.run(call.run)
+        call.ran = True
+        return self._told(call.value)
 
 
 class FrameworkAgent:

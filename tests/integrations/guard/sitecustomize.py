@@ -7,13 +7,14 @@ programs which swallow the error, or which another program starts, are found out
 import os
 import sys
 
+_SENDING = ("socket.connect", "socket.sendto", "socket.sendmsg")
 _LOOPBACK = ("127.", "::1", "localhost", "0.0.0.0")
 
 
 def _refuse(event, arguments):
     if event == "socket.getaddrinfo":
         host = arguments[0]
-    elif event == "socket.connect" and isinstance(arguments[1], tuple):
+    elif event in _SENDING and isinstance(arguments[1], tuple):
         host = arguments[1][0]
     else:
         return

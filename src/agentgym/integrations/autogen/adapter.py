@@ -7,14 +7,8 @@ from typing import Any
 
 from autogen_agentchat.agents import AssistantAgent
 from autogen_core import CancellationToken
-from autogen_core.models import (
-    ChatCompletionClient,
-)
-from autogen_core.tools import (
-    BaseTool,
-    FunctionTool,
-    ToolSchema,
-)
+from autogen_core.models import ChatCompletionClient
+from autogen_core.tools import BaseTool, FunctionTool, ToolSchema
 from pydantic import BaseModel, ConfigDict
 
 from agentgym.core.tools import Tool
@@ -24,9 +18,9 @@ from agentgym.integrations.autogen.training import AutoGenSeat, assistants, rout
 from agentgym.integrations.base import (
     FrameworkAdapter,
     Tools,
-    checked_tools,
     live_tools,
     run_tool,
+    shared_tools,
 )
 from agentgym.integrations.chat import Mind
 from agentgym.integrations.seats import Seat
@@ -69,16 +63,11 @@ class AutoGenAdapter(FrameworkAdapter):
 
     def extract_tools(self, agent: Any) -> list[Tool]:
         """See `FrameworkAdapter`."""
-        found: dict[str, Tool] = {}
-        for member in assistants(agent):
-            mine = [routed.tool for routed in routed_tools(member).values()]
-            # Members of a team may share a tool; one of them may not have two.
-            found |= (
-                {t.name: t for t in checked_tools(mine, f"'{member.name}'")}
-                if (mine)
-                else {}
-            )
-        return checked_tools(list(found.values()), "The agent of AutoGen")
+        owned = [
+            (member.name, [routed.tool for routed in routed_tools(member)])
+            for member in assistants(agent)
+        ]
+        return shared_tools(owned, "The agent of AutoGen")
 
     def seat(self, agent: Any) -> Seat:
         """See `FrameworkAdapter`."""

@@ -15,9 +15,7 @@ from autogen_core.models import (
     ModelInfo,
     RequestUsage,
 )
-from autogen_core.tools import (
-    ToolSchema,
-)
+from autogen_core.tools import ToolSchema
 from pydantic import BaseModel
 
 from agentgym.core.task import Message
@@ -25,6 +23,7 @@ from agentgym.integrations.chat import (
     Mind,
     Savings,
     Turn,
+    json_form,
     retold,
     speaker_form,
     speaker_of,
@@ -222,5 +221,4 @@ def _form_of(
 ) -> dict[str, Any] | None:
     if json_output is None or isinstance(json_output, bool):
         return None
-    schema = {"name": "answer", "schema": json_output.model_json_schema()}
-    return {"type": "json_schema", "json_schema": schema}
+    return json_form(json_output.model_json_schema())

@@ -6,26 +6,18 @@ import asyncio
 import functools
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from autogen_agentchat.agents import UserProxyAgent
 from autogen_agentchat.messages import BaseChatMessage, TextMessage
 from autogen_core import CancellationToken
-from autogen_core.models import (
-    CreateResult,
-    LLMMessage,
-)
-from autogen_core.tools import (
-    TextResultContent,
-    ToolResult,
-    ToolSchema,
-    Workbench,
-)
+from autogen_core.models import CreateResult, LLMMessage
+from autogen_core.tools import TextResultContent, ToolResult, ToolSchema, Workbench
 
 from agentgym.core.task import Message
 from agentgym.core.tools import Tool, ToolError
 from agentgym.integrations.autogen.client import AgentGymClient, definition_of
-from agentgym.integrations.chat import Mind
 from agentgym.integrations.seats import RoutedTool, Seat
 from agentgym.utils.threads import ThreadForEachCall
 
@@ -42,7 +34,7 @@ class AutoGenSeat(Seat):
         self._agent = agent
         self._words = ""
         for member in assistants(agent):
-            routed = routed_tools(member)
+            routed = {routed.tool.name: routed for routed in routed_tools(member)}
             member._workbench = [_RoutedWorkbench(member._workbench, routed, self)]
             member._model_client = _SeatClient(self)
         for member in _members(agent):
@@ -87,7 +79,7 @@ class AutoGenSeat(Seat):
             self._words = result.content
 
     async def _user(self, prompt: str, token: CancellationToken | None = None) -> str:
-        reply = await asyncio.to_thread(self._task.reply, self._words)
+        reply = await asyncio.to_thread(self.task.reply, self._words)
         if reply is None:
             raise _Over(_Over.__name__)
         return reply
@@ -95,10 +87,7 @@ class AutoGenSeat(Seat):
 
 class _SeatClient(AgentGymClient):
     def __init__(self, seat: AutoGenSeat, side: bool = False) -> None:
-        mind = seat.mind
-        if side:
-            mind = Mind(lambda r: seat._task.complete(r, side=True), limited=False)
-        super().__init__(mind)
+        super().__init__(seat.aside if side else seat.mind)
         self._seat = None if side else seat
 
     async def create(
@@ -137,7 +126,7 @@ class _RoutedWorkbench(Workbench):
         given = dict(arguments or {})
         native = functools.partial(_call_native, self._inner, name, given)
         value = await asyncio.to_thread(
-            routed.call, self._seat._task, given, lambda: _run(native())
+            routed.call, self._seat.task, given, lambda: _run(native())
         )
         if isinstance(value, ToolResult):
             return value
@@ -172,10 +161,10 @@ def assistants(agent: Any) -> list[Any]:
     return [a for a in _members(agent) if getattr(a, "_workbench", None) is not None]
 
 
-def routed_tools(agent: Any) -> dict[str, RoutedTool]:
-    """The tools of an assistant, by name."""
+def routed_tools(agent: Any) -> list[RoutedTool]:
+    """The tools of an assistant."""
     benches = list(agent._workbench)
-    found = {}
+    found = []
     for bench in benches:
         for schema in _run(bench.list_tools()):
             tool = Tool.from_openai(definition_of(schema))
@@ -183,8 +172,7 @@ def routed_tools(agent: Any) -> dict[str, RoutedTool]:
             def run(_name: str = tool.name, **arguments: Any) -> Any:
                 return _run(_call_native(benches, _name, arguments))
 
-            made = Tool(tool.name, tool.description, tool.parameters, run)
-            found[tool.name] = RoutedTool(made, _told)
+            found.append(RoutedTool(replace(tool, function=run), _told))
     return found
 
 

@@ -7,12 +7,11 @@ import functools
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any
 
 from langchain_core.language_models.chat_models import BaseChatModel
-from langchain_core.messages import (
-    convert_to_messages,
-)
+from langchain_core.messages import convert_to_messages
 from langchain_core.outputs import LLMResult
 from langchain_core.tools import BaseTool
 
@@ -24,8 +23,6 @@ from agentgym.integrations.seats import RoutedTool, Seat
 
 _SEAT: ContextVar[_LangChainSeat | None] = ContextVar("agentgym_seat", default=None)
 """Whose agent is running; LangChain hands it on to the threads that it starts."""
-_ROUTED: dict[int, tuple[BaseTool, RoutedTool]] = {}
-"""By the identity of the tool, which is kept with it so that no other gets it."""
 
 
 class _LangChainSeat(Seat):
@@ -125,25 +122,18 @@ def tools_of(agent: Any) -> list[BaseTool]:
 
 
 def routed_tool(tool: BaseTool) -> RoutedTool:
-    """A tool of LangChain, as an episode runs it; the same for the same tool."""
-    known = _ROUTED.get(id(tool))
-    if known is None:
-        run, arun = tool._run, tool._arun
-        only_async = getattr(tool, "func", run) is None
+    """A tool of LangChain, as an episode runs it."""
 
-        def ours(**arguments: Any) -> Any:
-            parsed = tool._parse_input(arguments, None)
-            given = parsed if isinstance(parsed, dict) else arguments
-            if only_async:
-                return asyncio.run(arun(**given, config={}))
-            return tool.func(**given) if hasattr(tool, "func") else run(**given)
+    def run(**arguments: Any) -> Any:
+        if _only_async(tool):
+            return asyncio.run(tool.ainvoke(arguments))
+        return tool.invoke(arguments)
 
-        definition = Tool.from_openai(definition_of(tool))
-        made = RoutedTool(
-            Tool(definition.name, definition.description, definition.parameters, ours)
-        )
-        known = _ROUTED[id(tool)] = (tool, made)
-    return known[1]
+    return RoutedTool(replace(Tool.from_openai(definition_of(tool)), function=run))
+
+
+def _only_async(tool: BaseTool) -> bool:
+    return getattr(tool, "func", tool.run) is None
 
 
 def route_tool(tool: BaseTool) -> None:
@@ -160,7 +150,7 @@ def route_tool(tool: BaseTool) -> None:
         return {name: jsonable(value) for name, value in arguments.items()}
 
     def call(seat: Seat, given: Any, named: Any, native: Callable[[], Any]) -> Any:
-        value = routed.call(seat._task, arguments_of(given, named), native)
+        value = routed.call(seat.task, arguments_of(given, named), native)
         if tool.response_format == "content_and_artifact" and isinstance(value, str):
             return value, None
         return value
@@ -170,7 +160,7 @@ def route_tool(tool: BaseTool) -> None:
         seat = _SEAT.get()
         if seat is None:
             return run(*given, **named)
-        if getattr(tool, "func", run) is None:
+        if _only_async(tool):
             native = functools.partial(_run_async, arun, given, named)
         else:
             native = functools.partial(run, *given, **named)
