@@ -20,7 +20,7 @@ from autogen_core.tools import FunctionTool, StaticWorkbench
 
 import agentgym
 from agentgym import TrainedAgent, Trainer
-from agentgym.core.errors import FailureBudgetExceeded, UsageError
+from agentgym.core.errors import UsageError
 from agentgym.core.events import Event, IterationDone
 from agentgym.core.tools import ToolCall, ToolRunner
 from agentgym.integrations.autogen import AgentGymClient
@@ -168,22 +168,6 @@ def test_many_tools_at_a_time(tmp_path: Path) -> None:
         heldout_tasks=4,
     )
     assert failures and not any("timeout" in kinds for kinds in failures)
-
-
-def test_a_team_that_never_stops(tmp_path: Path) -> None:
-    def team() -> RoundRobinGroupChat:
-        return RoundRobinGroupChat([build(name="one"), build(name="two")])
-
-    with pytest.raises(FailureBudgetExceeded, match="did not end within 1 s"):
-        agentgym.train(
-            team,
-            tasks=_tasks(tmp_path),
-            home=tmp_path / "home",
-            agent_timeout=1,
-            episodes=240,
-            eval_tasks=4,
-            heldout_tasks=4,
-        )
 
 
 def test_what_is_wrong_with_an_agent_is_said() -> None:
