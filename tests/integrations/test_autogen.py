@@ -114,14 +114,22 @@ def _tasks(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("kind", ["agent", "team", "factory"])
-def test_agents_and_teams_are_trained(tmp_path: Path, kind: str) -> None:
-    def team() -> RoundRobinGroupChat:
-        return RoundRobinGroupChat(
-            [build()], termination_condition=MaxMessageTermination(2)
-        )
+def _with_user(**options: Any) -> RoundRobinGroupChat:
+    # In training the task's user speaks in its place.
+    user = UserProxyAgent("user", **options)
+    return RoundRobinGroupChat([build(), user])
 
-    agent = {"agent": build(), "team": team(), "factory": build}[kind]
+
+@pytest.mark.parametrize("kind", ["agent", "team", "user", "asked", "factory"])
+def test_agents_and_teams_are_trained(tmp_path: Path, kind: str) -> None:
+    ended = MaxMessageTermination(2)
+    agent = {
+        "agent": build(),
+        "team": RoundRobinGroupChat([build()], termination_condition=ended),
+        "user": _with_user(),
+        "asked": _with_user(input_func=lambda prompt: pytest.fail("asked")),
+        "factory": build,
+    }[kind]
     result = agentgym.train(
         agent,
         tasks=_tasks(tmp_path),

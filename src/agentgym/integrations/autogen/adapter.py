@@ -14,7 +14,12 @@ from pydantic import BaseModel, ConfigDict
 from agentgym.core.tools import Tool
 from agentgym.core.trained_agent import TrainedAgent
 from agentgym.integrations.autogen.client import AgentGymClient
-from agentgym.integrations.autogen.training import AutoGenSeat, assistants, routed_tools
+from agentgym.integrations.autogen.training import (
+    AutoGenSeat,
+    assistants,
+    has_memory,
+    routed_tools,
+)
 from agentgym.integrations.base import (
     FrameworkAdapter,
     Tools,
@@ -75,8 +80,7 @@ class AutoGenAdapter(FrameworkAdapter):
 
     def unforgettable(self, agent: Any) -> str:
         """See `FrameworkAdapter`."""
-        kept = any(getattr(a, "_memory", None) for a in assistants(agent))
-        return "its memory" if kept else ""
+        return "its memory" if has_memory(agent) else ""
 
 
 class _Arguments(BaseModel):

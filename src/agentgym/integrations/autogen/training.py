@@ -1,9 +1,15 @@
-"""Agents and teams of AutoGen in training."""
+"""Agents and teams of AutoGen in training.
+
+AutoGen offers no public way to look up the members of a team, or the tools of an agent,
+nor to give an agent that is made already another model. So some of its private names
+are used: here, and nowhere else.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
@@ -39,7 +45,9 @@ class AutoGenSeat(Seat):
             member._model_client = _SeatClient(self)
         for member in _members(agent):
             if isinstance(member, UserProxyAgent):
-                member.input_func = self._user
+                # AutoGen remembers whether the function it was given is awaited.
+                awaited = inspect.iscoroutinefunction(member.input_func)
+                member.input_func = self._auser if awaited else self._user
         if hasattr(agent, "_model_client") and hasattr(agent, "_participants"):
             agent._model_client = _SeatClient(self, side=True)
 
@@ -78,11 +86,14 @@ class AutoGenSeat(Seat):
         if isinstance(result.content, str):
             self._words = result.content
 
-    async def _user(self, prompt: str, token: CancellationToken | None = None) -> str:
-        reply = await asyncio.to_thread(self.task.reply, self._words)
+    def _user(self, prompt: str) -> str:
+        reply = self.task.reply(self._words)
         if reply is None:
             raise _Over(_Over.__name__)
         return reply
+
+    async def _auser(self, prompt: str, token: CancellationToken | None = None) -> str:
+        return await asyncio.to_thread(self._user, prompt)
 
 
 class _SeatClient(AgentGymClient):
@@ -159,6 +170,11 @@ def _members(agent: Any) -> list[Any]:
 def assistants(agent: Any) -> list[Any]:
     """The members that call tools."""
     return [a for a in _members(agent) if getattr(a, "_workbench", None) is not None]
+
+
+def has_memory(agent: Any) -> bool:
+    """Whether any member remembers what was."""
+    return any(getattr(member, "_memory", None) for member in assistants(agent))
 
 
 def routed_tools(agent: Any) -> list[RoutedTool]:
