@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from agentgym.core.task import Task
 from agentgym.core.tools import FailureKind, Tool, ToolCall, ToolResult
-from agentgym.scenarios.code_review.guide import Category
+from agentgym.scenarios.code_review.guide import Category, page_of
 from agentgym.scenarios.code_review.plan import Comment, Goal, Issue
 from agentgym.scenarios.code_review.tasks import ReviewSpec
 from agentgym.scenarios.code_review.tools import TOOLS, World
@@ -42,7 +42,7 @@ class CodeReviewEnvironment(Environment):
     def make_world(self, task: Task) -> World:
         """Nothing checked yet; analyses are shared and never change."""
         spec: ReviewSpec = task.world
-        return World(spec.analyses(), spec.house)
+        return World(spec.analyses(), spec.submitted, spec.house)
 
     def judge_call(self, call: ToolCall, result: ToolResult) -> Verdict:
         """A call is right if the review cannot do without it at this point.
@@ -119,10 +119,10 @@ class CodeReviewEnvironment(Environment):
         return _told(issue.misnamed(made))
 
     def _judge_search(self, call: ToolCall) -> Verdict:
-        due = self._due_topics()
+        due = {page_of(topic) for topic in self._due_topics()}
         if not due:
             return Verdict(False, FailureKind.NEEDLESS_CALL)
-        return _told([] if call.arguments["topic"] in due else ["topic"])
+        return _told([] if call.arguments["page"] in due else ["page"])
 
     def _judge_suggestion(self, call: ToolCall, result: ToolResult) -> Verdict:
         known = self._known_issues(self._goal.issues)

@@ -7,7 +7,6 @@ judged. Which rule finds a problem is the tools' affair; what it means is said h
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -244,33 +243,24 @@ PROBLEM_OF = {
 }
 """Name of a problem by category and rule."""
 
-_RULINGS: dict[Ruling, str] = {
-    "accepted": "This project accepts it: no comment is needed.",
-    "refused": "This project does not accept it: comment on it.",
-}
+
+def page_of(problem: str) -> str:
+    """The page of the guide on which a problem stands."""
+    return f"{PROBLEMS[problem].category}/{problem}"
 
 
-def search(query: str, house: Mapping[str, Ruling]) -> dict[str, str] | None:
-    """The entry of the guide that has most words of the query; None if none has any.
-
-    Args:
-        query: A few words, or the name of a problem.
-        house: What the project rules, by topic.
-    """
-    wanted = set(re.findall(r"[a-z]+", query.lower()))
+def search(query: str) -> str | None:
+    """The problem whose page has most words of the query; None if none has any."""
+    wanted = _words(query)
     best, most = None, 0.0
     for name, problem in PROBLEMS.items():
-        title = set(name.split("-"))
-        body = set(re.findall(r"[a-z]+", problem.advice.lower()))
-        # A word of the name says more than one of the text.
-        score = len(wanted & title) + 0.1 * len(wanted & body)
+        # A word of the title says more than one of the text.
+        title = len(wanted & _words(page_of(name)))
+        score = title + 0.1 * len(wanted & _words(problem.advice))
         if score > most:
             best, most = name, score
-    if best is None:
-        return None
-    problem = PROBLEMS[best]
-    found = {"topic": best, "advice": problem.advice}
-    if problem.house:
-        ruling = house.get(best, "refused")
-        return {**found, "ruling": ruling, "rule_of_the_house": _RULINGS[ruling]}
-    return {**found, "severity": problem.severity}
+    return best
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"[a-z]+", text.lower()))

@@ -14,9 +14,17 @@ from typing import Literal
 
 from agentgym.scenarios.code_review.guide import HOUSE_TOPICS
 
-Place = Literal["live_code", "test_code", "constants_only", "no_secret", "house_rules"]
+Place = Literal[
+    "live_code",
+    "expected_error",
+    "test_code",
+    "house_rules",
+    "constants_only",
+    "no_secret",
+]
 """Where a finding stands, the first of these that is true:
 
+expected_error: a test expects the line to raise;
 test_code: in a file or a function of tests;
 house_rules: anywhere, but each project rules for itself about it;
 constants_only: what is flagged, or the loop around it, is made of constants;
@@ -82,6 +90,8 @@ class Surroundings:
         """Where a problem at a line stands."""
         around = [n for n in self._nodes if n.lineno <= line <= (n.end_lineno or 0)]
         functions = [n for n in around if isinstance(n, _Function)]
+        if problem == "useless-expression" and any(map(_expects_error, around)):
+            return "expected_error"
         if self._is_test or any(f.name.startswith("test_") for f in functions):
             return "test_code"
         if problem in HOUSE_TOPICS:
@@ -93,6 +103,14 @@ class Surroundings:
         if problem in _FOR_SECRETS and not _near_secret(around, functions):
             return "no_secret"
         return "live_code"
+
+
+def _expects_error(node: ast.stmt) -> bool:
+    return isinstance(node, ast.With) and any(
+        isinstance(item.context_expr, ast.Call)
+        and ast.unparse(item.context_expr.func) in ("pytest.raises", "self.assertRaises")
+        for item in node.items
+    )
 
 
 def _length(node: ast.stmt) -> int:

@@ -14,6 +14,7 @@ from agentgym.scenarios.code_review.guide import (
     PROBLEMS,
     Category,
     Ruling,
+    page_of,
 )
 from agentgym.scenarios.code_review.plan import (
     CHECKS,
@@ -39,11 +40,13 @@ class ReviewSpec:
 
     Attributes:
         files: That can be had.
+        submitted: That are under review.
         house: What the project rules about matters that are its own.
     """
 
     split: Split
     files: tuple[str, ...]
+    submitted: tuple[str, ...]
     house: Mapping[str, Ruling]
 
     def analyses(self) -> dict[str, Analysis]:
@@ -81,7 +84,9 @@ def make_task(split: Split, rng: random.Random, id: str) -> Task:
     if rng.random() < _OPENER:
         parts.insert(0, say(split, rng, "opener"))
 
-    spec = ReviewSpec(split, tuple(sorted({*files, *others, *names})), house)
+    spec = ReviewSpec(
+        split, tuple(sorted({*names, *others})), tuple(sorted(files)), house
+    )
     goal = _goal(spec, submission, files, None if full else focus, suggest)
     return Task(
         id=id,
@@ -140,7 +145,7 @@ def _goal(
             topics[file] = house
         for topic in house:
             if topic not in known:
-                plan.append(Milestone("search_documentation", {"topic": topic}))
+                plan.append(Milestone("search_documentation", {"page": page_of(topic)}))
                 known.add(topic)
         for mark in mine:
             real = mark.kind == "!" or (

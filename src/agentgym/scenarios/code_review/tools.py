@@ -7,7 +7,7 @@ first finding that has no comment yet. So an agent sees one finding at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from agentgym.scenarios.code_review.guide import (
     SEVERITIES,
     Category,
     Ruling,
+    page_of,
     search,
 )
 from agentgym.scenarios.code_review.plan import CHECKS, COSTS, Comment, Verdict
@@ -35,14 +36,17 @@ class World:
 
     Attributes:
         files: Analyses by name of the file.
+        submitted: The files that are under review; others may be at hand as well.
         house: What the project rules about matters that are its own, by topic.
         checked: File and category of the last check; None before the first.
         looked_up: Topics that were looked up.
     """
 
     files: Mapping[str, Analysis]
+    submitted: Sequence[str]
     house: Mapping[str, Ruling]
     checked: tuple[str, Category] | None = None
+    checks: set[tuple[str, Category]] = field(default_factory=set)
     comments: list[Comment] = field(default_factory=list)
     looked_up: set[str] = field(default_factory=set)
     suggested: set[tuple[str, int]] = field(default_factory=set)
@@ -102,16 +106,32 @@ class World:
         return found
 
     def sheet(self) -> dict[str, Any]:
-        """The first open finding of each kind of place."""
-        shown: dict[str, Any] = {"live_code": NOTHING}
+        """The first open finding of each kind of place, and whether files are left."""
+        if self.checked is None:
+            return {}
+        category = self.checked[1]
+        left = any((file, category) not in self.checks for file in self.submitted)
+        shown: dict[str, Any] = {
+            "checked_for": category,
+            "other_files": "unchecked" if left else "checked",
+            "live_code": NOTHING,
+        }
         for place, finding in self.findings():
             if shown.get(place, NOTHING) == NOTHING:
-                shown[place] = {
-                    "line": finding.line,
-                    "rule": finding.rule,
-                    "problem": finding.problem,
-                }
+                shown[place] = _told(finding)
+                if place == "house_rules":
+                    shown[place]["see"] = page_of(finding.problem)
         return shown
+
+
+def _told(finding: Finding) -> dict[str, Any]:
+    known = PROBLEMS.get(finding.problem)
+    return {
+        "line": finding.line,
+        "rule": finding.rule,
+        "problem": finding.problem,
+        "severity": known.severity if known else "low",
+    }
 
 
 # The tools -------------------------------------------------------------------------
@@ -139,7 +159,8 @@ def _check(tool: str) -> Callable[[World, str], dict[str, Any]]:
         world.opened(file)
         world.cost += COSTS[tool]
         world.checked = file, category
-        return {"file": file, "checked_for": category, **world.sheet()}
+        world.checks.add(world.checked)
+        return {"file": file, **world.sheet()}
 
     return check
 
@@ -150,16 +171,21 @@ check_best_practices = _check("check_best_practices")
 run_linter = _check("run_linter")
 
 
-def search_documentation(world: World, topic: str) -> dict[str, Any]:
+def search_documentation(world: World, page: str) -> dict[str, Any]:
     """Looks a problem up in the guide, with what the project rules about it."""
     world.still_open()
-    found = search(topic, world.house)
+    problem = search(page)
     world.cost += COSTS["search_documentation"]
-    if found is None:
-        raise ToolError(f"nothing is said about '{topic}'")
-    if found["topic"] in HOUSE_TOPICS:
-        world.looked_up.add(found["topic"])
-    return {**found, **_rest(world)}
+    if problem is None:
+        raise ToolError(f"the guide says nothing about '{page}'")
+    told: dict[str, Any] = {
+        "page": page_of(problem),
+        "advice": PROBLEMS[problem].advice,
+    }
+    if problem in HOUSE_TOPICS:
+        world.looked_up.add(problem)
+        told["ruling"] = world.house[problem]
+    return {**told, **world.sheet()}
 
 
 def suggest_improvements(world: World, line: int) -> dict[str, Any]:
@@ -176,7 +202,7 @@ def suggest_improvements(world: World, line: int) -> dict[str, Any]:
     told = {"suggested": True, "code": code, "advice": advice}
     if finding.fix.strip():
         told["instead"] = finding.fix.strip()
-    return {**told, **_rest(world)}
+    return {**told, **world.sheet()}
 
 
 def comment(
@@ -189,7 +215,7 @@ def comment(
         raise ToolError(f"'{file}' has lines 1 to {lines}, not {line}")
     world.comments.append(Comment(file, line, category, severity, rule))
     told = {"line": line, "category": category, "severity": severity}
-    return {"commented": told, **_rest(world)}
+    return {"commented": told, **world.sheet()}
 
 
 def approve(world: World) -> dict[str, Any]:
@@ -204,12 +230,6 @@ def request_changes(world: World) -> dict[str, Any]:
     world.still_open()
     world.verdict = "request_changes"
     return {"verdict": "changes-requested"}
-
-
-def _rest(world: World) -> dict[str, Any]:
-    if world.checked is None:
-        return {}
-    return {"checked_for": world.checked[1], **world.sheet()}
 
 
 def _schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -293,11 +313,11 @@ TOOLS = [
         "Search the reviewer's guide for a problem. For matters of house rules it says "
         "whether this project accepts them.",
         _schema(
-            topic={
+            page={
                 "type": "string",
-                "pattern": "^[a-z]+(?:-[a-z]+)+$",
+                "pattern": "^[a-z]+/[a-z]+(?:-[a-z]+)*$",
                 "maxLength": 40,
-                "description": "problem under house rules",
+                "description": "page to see, as in style/long-line",
             }
         ),
         search_documentation,
