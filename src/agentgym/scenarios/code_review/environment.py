@@ -114,9 +114,10 @@ class CodeReviewEnvironment(Environment):
         if issue is None:
             # Judged by the first, which is the one that the sheet shows.
             return _told(["line", *here[0].misnamed(made)])
-        if result.ok:
+        misnamed = issue.misnamed(made)
+        if result.ok and "category" not in misnamed:
             self._open.remove(issue)
-        return _told(issue.misnamed(made))
+        return _told(misnamed)
 
     def _judge_search(self, call: ToolCall) -> Verdict:
         due = {page_of(topic) for topic in self._due_topics()}

@@ -16,7 +16,8 @@ SYSTEM_PROMPT = (
     "changes if a problem is of medium or high severity, otherwise approve; then close."
 )
 
-Verdict = Literal["approve", "request_changes"]
+Conclusion = Literal["approve", "request_changes"]
+"""What a review ends with."""
 
 CHECKS: dict[str, Category] = {
     "detect_bugs": "bug",
@@ -125,7 +126,7 @@ class Goal:
     issues: tuple[Issue, ...]
     topics: Mapping[str, tuple[str, ...]]
     suggests: bool
-    verdict: Verdict
+    verdict: Conclusion
     plan: tuple[Milestone, ...]
     cost: float
 
@@ -155,7 +156,7 @@ class Goal:
         return Score(len(detected), false, named, nameable)
 
 
-def verdict_on(issues: Iterable[Issue]) -> Verdict:
+def verdict_on(issues: Iterable[Issue]) -> Conclusion:
     """Problems of low severity are commented on, and approved."""
     if any(issue.severity != "low" for issue in issues):
         return "request_changes"

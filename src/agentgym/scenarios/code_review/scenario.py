@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from agentgym.core.errors import MissingExtraError
+from agentgym.core.targets import AtMost
 from agentgym.core.task import Split, Task
 from agentgym.core.tools import ToolRunner
 from agentgym.core.trajectory import Trajectory
@@ -87,19 +88,18 @@ class CodeReview(Scenario):
     def measure(self, trajectory: Trajectory) -> dict[str, tuple[float, float]]:
         """What was found, what was found wrongly, how it was told and what it cost."""
         goal: Goal = trajectory.task.goal
-        made, comments, verdicts = _course(trajectory)
+        made, comments, concluded = _course(trajectory)
         score = goal.score(comments)
         found = {
-            "verdict_accuracy": (float(verdicts == [goal.verdict]), 1.0),
-            "cost_efficiency": (
-                min(1.0, goal.cost / spent) if (spent := cost_of(made)) else 0.0,
-                1.0,
-            ),
+            "verdict_accuracy": (float(concluded == [goal.verdict]), 1.0),
         }
         if goal.issues:
             found["issue_detection"] = (score.detected, len(goal.issues))
         if comments:
             found["false_positive_rate"] = (score.false, len(comments))
+        if concluded == [goal.verdict]:
+            spent = max(goal.cost, cost_of(made))
+            found["cost_efficiency"] = (goal.cost / spent, 1.0)
         if score.nameable:
             found["explanation_quality"] = (score.named, score.nameable)
         return found
@@ -108,15 +108,15 @@ class CodeReview(Scenario):
         """The targets; `docs/scenarios/code_review.md` defines them."""
         return {
             "issue_detection": 0.90,
-            "false_positive_rate": 0.10,
+            "false_positive_rate": AtMost(0.10),
             "avg_response_time": 120.0,
         }
 
     def training_defaults(self) -> dict[str, Any]:
         """Many small updates: plans are long, and are learned call by call."""
         return {
-            "episodes": 12_000,
-            "eval_every": 4_000,
+            "episodes": 20_000,
+            "eval_every": 5_000,
             "learning_rate": 0.01,
             "batch_size": 24,
             "group_size": 12,

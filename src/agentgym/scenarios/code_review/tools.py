@@ -23,7 +23,7 @@ from agentgym.scenarios.code_review.guide import (
     page_of,
     search,
 )
-from agentgym.scenarios.code_review.plan import CHECKS, COSTS, Comment, Verdict
+from agentgym.scenarios.code_review.plan import CHECKS, COSTS, Comment, Conclusion
 from agentgym.scenarios.code_review.surroundings import Place
 
 NOTHING = "nothing"
@@ -50,7 +50,7 @@ class World:
     comments: list[Comment] = field(default_factory=list)
     looked_up: set[str] = field(default_factory=set)
     suggested: set[tuple[str, int]] = field(default_factory=set)
-    verdict: Verdict | None = None
+    verdict: Conclusion | None = None
     cost: float = 0.0
 
     def opened(self, file: str) -> Analysis:
@@ -93,7 +93,7 @@ class World:
         if self.checked is None:
             return []
         file, category = self.checked
-        made = {(c.file, c.line, c.rule) for c in self.comments}
+        made = {c.line for c in self.comments if (c.file, c.category) == self.checked}
         found = []
         for finding in self.files[file].of(category):
             place = finding.place
@@ -101,7 +101,7 @@ class World:
                 if self.house[finding.problem] == "accepted":
                     continue
                 place = "live_code"
-            if (file, finding.line, finding.rule) not in made:
+            if finding.line not in made:
                 found.append((place, finding))
         return found
 
