@@ -111,9 +111,9 @@ def _ruff(folder: Path) -> Iterator[tuple[str, Report]]:
     rules = [rule for some in _RUFF.values() for rule in some]
     options = ["--isolated", "--no-cache", "--output-format=json", "--exit-zero"]
     options += ["--line-length=88", "--target-version=py311"]
+    options += [f"--select={','.join(rules)}"]
     done = subprocess.run(
-        [sys.executable, "-m", "ruff", "check", *options, "--select", ",".join(rules)]
-        + [str(folder)],
+        [sys.executable, "-m", "ruff", "check", *options, str(folder)],
         capture_output=True,
         text=True,
         check=True,

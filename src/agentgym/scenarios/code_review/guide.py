@@ -101,7 +101,7 @@ PROBLEMS: dict[str, Problem] = {
         "bug",
         "low",
         ("B015", "B018"),
-        "The result is not used. Fine where the line is expected to raise, as in tests.",
+        "The result is not used. Fine where a test expects the line to raise.",
     ),
     # Performance
     "query-in-loop": Problem(

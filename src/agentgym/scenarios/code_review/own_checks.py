@@ -51,11 +51,11 @@ def across_files(name: str, trees: Mapping[str, ast.Module]) -> Iterator[Report]
                 found = theirs[alias.name]
                 if isinstance(found, _Function):
                     known[alias.asname or alias.name] = found
-    for node in ast.walk(trees[name]):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            function = known.get(node.func.id)
-            if function is not None and not _accepts(function.args, node):
-                yield Report(node.lineno, "A102", "bug", "wrong-arguments")
+    for call in ast.walk(trees[name]):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
+            function = known.get(call.func.id)
+            if function is not None and not _accepts(function.args, call):
+                yield Report(call.lineno, "A102", "bug", "wrong-arguments")
 
 
 def _top_level(tree: ast.Module) -> dict[str, ast.AST]:
@@ -164,9 +164,8 @@ def _started_as(function: _Function) -> tuple[set[str], set[str]]:
             continue
         names = {t.id for t in node.targets if isinstance(t, ast.Name)}
         value = node.value
-        made = isinstance(value, ast.Call) and isinstance(value.func, ast.Name)
         if isinstance(value, ast.List | ast.ListComp) or (
-            made and isinstance(value, ast.Call) and _called(value) in ("list", "sorted")
+            isinstance(value, ast.Call) and _called(value) in ("list", "sorted")
         ):
             lists |= names
         elif isinstance(value, ast.Constant) and value.value == "":
@@ -192,7 +191,7 @@ def _slow(node: ast.AST, lists: set[str], texts: set[str]) -> tuple[str, str] | 
         )
         if method and name in _QUERIES:
             return "A201", "query-in-loop"
-        if name == "sorted" and not method or name == "sort" and method:
+        if name == ("sort" if method else "sorted"):
             return "A202", "sort-in-loop"
         if method and at_front and name in ("pop", "insert"):
             return "A205", "pop-front"

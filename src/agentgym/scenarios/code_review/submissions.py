@@ -35,6 +35,7 @@ SUBMISSIONS: dict[Split, int] = {"train": 240, "validation": 80, "heldout": 100}
 _NUMBERS: dict[Split, int] = {"train": 1000, "validation": 4000, "heldout": 7000}
 
 _MARK = re.compile(r"\s\s#([!?~]) ([a-z-]+)(?=\s\s#|$)")
+_APART = "\n---\n"
 _IMPORT = re.compile(r"(?:import|from) ")
 
 _NOUNS = """
@@ -55,12 +56,13 @@ trainer tunnel valley vehicle vendor village visitor voucher wagon wallet wareho
 window workshop
 """.split()
 _VERBS = """
-adjust assign attach balance collect combine compare complete convert count create define
-deliver derive detach divide dispatch enrich estimate expand export extend filter fold
-gather handle import inspect join limit measure merge move normalize pack prepare prune
-publish rank rate rebuild refresh register release rename replace resolve restore review
-round scale scan select settle shift shrink split stage store submit sum swap sync tally
-trace track transfer trim update upgrade validate verify weigh widen wrap
+adjust assign attach balance collect combine compare complete convert count create
+define deliver derive detach divide dispatch enrich estimate expand export extend
+filter fold gather handle import inspect join limit measure merge move normalize pack
+prepare prune publish rank rate rebuild refresh register release rename replace
+resolve restore review round scale scan select settle shift shrink split stage store
+submit sum swap sync tally trace track transfer trim update upgrade validate verify
+weigh widen wrap
 """.split()
 
 
@@ -74,7 +76,10 @@ class Piece:
     @property
     def halves(self) -> list[str]:
         """The text for each of its files."""
-        return self.text.split("\n---\n")
+        return self.text.split(_APART)
+
+
+_Bank = dict[tuple[str, ...], list[Piece]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +152,11 @@ def unmarked(text: str) -> tuple[str, tuple[Mark, ...]]:
 
 
 @cache
-def pieces(split: Split) -> dict[tuple[str, ...], list[Piece]]:
+def pieces(split: Split) -> _Bank:
     """Pieces of a split by key."""
     package = resources.files("agentgym.scenarios.code_review")
     text = (package / "data" / f"code_{split}.txt").read_text(encoding="utf-8")
-    found: dict[tuple[str, ...], list[Piece]] = {}
+    found: _Bank = {}
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         head, _, body = section.partition("\n")
         key = tuple(head.split())
@@ -199,45 +204,54 @@ def _put_together(split: Split, number: int) -> Submission:
     rng = random.Random(f"{split} {number}")
     words = _Words(split, rng)
     bank = pieces(split)
-    real = [key for key in bank if key[0] in PROBLEMS]
-    # A third is clean; and most of the others have more than one problem.
+    # A third is clean.
     problems = 0 if number % 3 == 0 else rng.choice((1, 1, 2, 2, 3))
-    fill = [key for key in bank if key[0] in ("clean", "decoy")]
-    file = f"{words.noun()}_{_NUMBERS[split] + number}.py"
-    first = _File(file)
+    code = _NUMBERS[split] + number
+    files = [_File(f"{words.noun()}_{code}.py")]
     form = rng.choices(("one", "pair", "tested"), (6, 2, 2))[0]
-    files = [first]
     if form == "pair":
-        second = _File(f"{words.noun()}_{_NUMBERS[split] + number}.py")
-        files.append(second)
-        cross = bool(problems) and rng.random() < 0.75
-        keys = [k for k in bank if k[0] == "pair" and (k[1] != "clean") is cross]
-        problems -= cross
-        halves = words.filled(
-            rng.choice(bank[rng.choice(keys)]).text, file.removesuffix(".py")
-        ).split("\n---\n")
-        for one, half in zip(files, halves, strict=True):
-            one.add(half)
+        files.append(_File(f"{words.noun()}_{code}.py"))
+        problems -= _join(files, bank, words, rng, problems > 0)
     elif form == "tested":
-        tests = _File(f"test_{file}")
-        files.append(tests)
-        keys = [k for k in bank if k[0] == "test"]
-        wrong = problems > 0 and rng.random() < 0.5
-        problems -= wrong
-        right = [("test", "decoy"), ("test", "clean")]
-        picked = rng.sample(right, 2) if rng.random() < 0.6 else [right[1]]
-        if wrong:
-            picked.append(rng.choice([k for k in keys if k not in right]))
-        for key in picked:
-            tests.add(words.filled(rng.choice(bank[key]).text))
-    chosen = _turns(real, problems, number, rng)
-    while len(chosen) < 2 or rng.random() < 0.4 and len(chosen) < 4:
-        chosen.append(rng.choice(fill))
+        files.append(_File(f"test_{files[0].name}"))
+        problems -= _test(files[1], bank, words, rng, problems > 0)
+    chosen = _turns([k for k in bank if k[0] in PROBLEMS], problems, number, rng)
+    harmless = [key for key in bank if key[0] in ("clean", "decoy")]
+    while len(chosen) < 2 or (rng.random() < 0.4 and len(chosen) < 4):
+        chosen.append(rng.choice(harmless))
     rng.shuffle(chosen)
     for i, key in enumerate(chosen):
-        target = files[i % 2] if form == "pair" else first
+        target = files[i % 2] if form == "pair" else files[0]
         target.add(words.filled(rng.choice(bank[key]).text))
     return _submission(split, number, files)
+
+
+def _join(
+    files: list[_File], bank: _Bank, words: _Words, rng: random.Random, may_fail: bool
+) -> bool:
+    """Makes one file use the other; tells whether that is a problem."""
+    fails = may_fail and rng.random() < 0.75
+    keys = [k for k in bank if k[0] == "pair" and (k[1] != "clean") is fails]
+    text = rng.choice(bank[rng.choice(keys)]).text
+    filled = words.filled(text, files[0].name.removesuffix(".py"))
+    for file, half in zip(files, filled.split(_APART), strict=True):
+        file.add(half)
+    return fails
+
+
+def _test(
+    file: _File, bank: _Bank, words: _Words, rng: random.Random, may_fail: bool
+) -> bool:
+    """Fills a file of tests; tells whether it has a problem."""
+    fails = may_fail and rng.random() < 0.5
+    harmless: list[tuple[str, ...]] = [("test", "decoy"), ("test", "clean")]
+    picked = rng.sample(harmless, 2) if rng.random() < 0.6 else harmless[1:]
+    if fails:
+        keys = [k for k in bank if k[0] == "test" and k not in harmless]
+        picked.append(rng.choice(keys))
+    for key in picked:
+        file.add(words.filled(rng.choice(bank[key]).text))
+    return fails
 
 
 def _turns(
@@ -261,9 +275,7 @@ def _written(split: Split, number: int, piece: Piece) -> Submission:
         name, _, text = half.partition("\n")
         stem = name.removeprefix("# ").removesuffix(".py")
         one = _File(f"{stem}_{_NUMBERS[split] + number}.py")
-        one.bodies.append(
-            Template(text).safe_substitute(number=_NUMBERS[split] + number)
-        )
+        one.bodies.append(text)
         files.append(one)
     return _submission(split, number, files)
 

@@ -96,7 +96,7 @@ class Surroundings:
             return "test_code"
         if problem in HOUSE_TOPICS:
             return "house_rules"
-        if problem in _FROM_CONSTANTS and not _from_outside(around, functions, line):
+        if problem in _FROM_CONSTANTS and not _from_outside(around, functions):
             return "constants_only"
         if problem in _IN_LOOP and _loops_over_constants(around):
             return "constants_only"
@@ -108,7 +108,7 @@ class Surroundings:
 def _expects_error(node: ast.stmt) -> bool:
     return isinstance(node, ast.With) and any(
         isinstance(item.context_expr, ast.Call)
-        and ast.unparse(item.context_expr.func) in ("pytest.raises", "self.assertRaises")
+        and ast.unparse(item.context_expr.func) == "pytest.raises"
         for item in node.items
     )
 
@@ -130,10 +130,10 @@ def _is_weak(node: ast.stmt) -> bool:
     )
 
 
-def _from_outside(
-    around: list[ast.stmt], functions: list[_Function], line: int
-) -> bool:
+def _from_outside(around: list[ast.stmt], functions: list[_Function]) -> bool:
     """Whether the innermost statement is made of what the function is given."""
+    if not around:
+        return True
     given = {
         a.arg
         for f in functions
@@ -148,7 +148,7 @@ def _from_outside(
         if isinstance(t, ast.Name)
     }
     used: set[str] = set()
-    for node in ast.walk(around[-1]):
+    for node in ast.walk(max(around, key=lambda n: n.lineno)):
         # What a method is called on, a cursor, is no part of the text.
         if isinstance(node, ast.Call):
             for argument in (*node.args, *(k.value for k in node.keywords)):
@@ -182,6 +182,6 @@ def _loops_over_constants(around: list[ast.stmt]) -> bool:
 
 
 def _near_secret(around: list[ast.stmt], functions: list[_Function]) -> bool:
-    named = " ".join(f.name for f in functions)
-    innermost = max(around, key=lambda n: n.lineno, default=None)
-    return bool(_SECRET.search(f"{named} {ast.unparse(innermost) if innermost else ''}"))
+    named = [f.name for f in functions]
+    named += [ast.unparse(max(around, key=lambda n: n.lineno))] if around else []
+    return bool(_SECRET.search(" ".join(named)))

@@ -270,16 +270,16 @@ assert tuple(_ABOUT_SEVERITIES) == SEVERITIES
 TOOLS = [
     Tool(
         "analyze_code",
-        "Analyze what a file is made of. The start of a full, complete, thorough review "
-        "of everything: tells which checks the code calls for.",
+        "Analyze what a file is made of. The start of a full, complete, thorough "
+        "review of everything: tells which checks the code calls for.",
         _schema(file=_FILE),
         analyze_code,
         True,
     ),
     Tool(
         "detect_bugs",
-        "Detect bugs in a file: mistakes in the logic, errors, defects, crashes. Is the "
-        "code correct, does it work?",
+        "Detect bugs in a file: mistakes in the logic, errors, defects, crashes. Is "
+        "the code correct, does it work?",
         _schema(file=_FILE),
         detect_bugs,
         True,
@@ -350,7 +350,8 @@ TOOLS = [
     ),
     Tool(
         "approve",
-        "Approve: nothing is wrong, or details only. The last step; it cannot be undone.",
+        "Approve: nothing is wrong, or details only. The last step; it cannot be "
+        "undone.",
         _schema(),
         approve,
         True,
