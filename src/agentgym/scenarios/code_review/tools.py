@@ -253,7 +253,7 @@ _FILE = {
     "description": "name of the file to review",
 }
 _LINE = {"type": "integer", "description": "number of the line"}
-_ABOUT_CATEGORIES: dict[Category, str] = {
+_ABOUT_CATEGORIES = {
     "bug": "Wrong results or a crash.",
     "performance": "Slow, wastes time.",
     "security": "Can be attacked, leaks secrets.",
