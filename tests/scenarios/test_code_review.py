@@ -529,7 +529,7 @@ def test_splits_share_no_code_file_or_definition() -> None:
         assert not seen[a][0] & seen[b][0]
         assert not (seen[a][1] & seen[b][1]) - methods
         mine, yours = (
-            {piece.text for some in pieces(split).values() for piece in some}
+            {piece for some in pieces(split).values() for piece in some}
             for split in (a, b)
         )
         assert not mine & yours

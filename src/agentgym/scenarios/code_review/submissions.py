@@ -66,20 +66,8 @@ weigh widen wrap
 """.split()
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Some lines of code, and what is known of them."""
-
-    key: tuple[str, ...]
-    text: str
-
-    @property
-    def halves(self) -> list[str]:
-        """The text for each of its files."""
-        return self.text.split(_APART)
-
-
-_Bank = dict[tuple[str, ...], list[Piece]]
+_Bank = dict[tuple[str, ...], list[str]]
+"""Pieces by the words of their key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +93,6 @@ class Submission:
         marks: What is known of them, by name of the file.
     """
 
-    split: Split
-    number: int
     files: dict[str, str]
     marks: dict[str, tuple[Mark, ...]]
 
@@ -160,7 +146,7 @@ def pieces(split: Split) -> _Bank:
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         head, _, body = section.partition("\n")
         key = tuple(head.split())
-        found.setdefault(key, []).append(Piece(key, body.strip("\n")))
+        found.setdefault(key, []).append(body.strip("\n"))
     return found
 
 
@@ -222,8 +208,8 @@ def _put_together(split: Split, number: int) -> Submission:
     rng.shuffle(chosen)
     for i, key in enumerate(chosen):
         target = files[i % 2] if form == "pair" else files[0]
-        target.add(words.filled(rng.choice(bank[key]).text))
-    return _submission(split, number, files)
+        target.add(words.filled(rng.choice(bank[key])))
+    return _submission(files)
 
 
 def _join(
@@ -232,7 +218,7 @@ def _join(
     """Makes one file use the other; tells whether that is a problem."""
     fails = may_fail and rng.random() < 0.75
     keys = [k for k in bank if k[0] == "pair" and (k[1] != "clean") is fails]
-    text = rng.choice(bank[rng.choice(keys)]).text
+    text = rng.choice(bank[rng.choice(keys)])
     filled = words.filled(text, files[0].name.removesuffix(".py"))
     for file, half in zip(files, filled.split(_APART), strict=True):
         file.add(half)
@@ -250,7 +236,7 @@ def _test(
         keys = [k for k in bank if k[0] == "test" and k not in harmless]
         picked.append(rng.choice(keys))
     for key in picked:
-        file.add(words.filled(rng.choice(bank[key]).text))
+        file.add(words.filled(rng.choice(bank[key])))
     return fails
 
 
@@ -268,23 +254,21 @@ def _turns(
     ]
 
 
-def _written(split: Split, number: int, piece: Piece) -> Submission:
+def _written(split: Split, number: int, piece: str) -> Submission:
     """A submission written by hand; its first lines name its files."""
     files = []
-    for half in piece.halves:
+    for half in piece.split(_APART):
         name, _, text = half.partition("\n")
         stem = name.removeprefix("# ").removesuffix(".py")
         one = _File(f"{stem}_{_NUMBERS[split] + number}.py")
         one.bodies.append(text)
         files.append(one)
-    return _submission(split, number, files)
+    return _submission(files)
 
 
-def _submission(split: Split, number: int, files: list[_File]) -> Submission:
+def _submission(files: list[_File]) -> Submission:
     finished = {one.name: one.finished() for one in files}
     return Submission(
-        split,
-        number,
         {name: text for name, (text, _) in finished.items()},
         {name: marks for name, (_, marks) in finished.items()},
     )

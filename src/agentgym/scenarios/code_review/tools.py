@@ -49,7 +49,6 @@ class World:
     checks: set[tuple[str, Category]] = field(default_factory=set)
     comments: list[Comment] = field(default_factory=list)
     looked_up: set[str] = field(default_factory=set)
-    suggested: set[tuple[str, int]] = field(default_factory=set)
     verdict: Conclusion | None = None
     cost: float = 0.0
 
@@ -195,7 +194,6 @@ def suggest_improvements(world: World, line: int) -> dict[str, Any]:
     if not here:
         raise ToolError(f"the last check found nothing at line {line} of '{file}'")
     world.cost += COSTS["suggest_improvements"]
-    world.suggested.add((file, line))
     finding = here[0]
     advice = PROBLEMS[finding.problem].advice if finding.problem in PROBLEMS else ""
     code = world.files[file].text.splitlines()[line - 1].strip()
