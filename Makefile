@@ -84,10 +84,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing AgentGym and what its tests need into $(VENV)"
-	@$(INSTALL) -e '.[analysis,api,dev]'
+	@$(INSTALL) -e '.[analysis,api,dev,review]'
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-llm: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing AgentGym with its language model into $(VENV)"
-	@$(INSTALL) -e '.[analysis,api,dev,llm$(EXTRAS)]'
+	@$(INSTALL) -e '.[analysis,api,dev,review,llm$(EXTRAS)]'
 	@touch $@ $(VENV)/.installed-dev $(VENV)/.installed

@@ -27,7 +27,12 @@ from pathlib import Path
 from _common import Row, agentgym, mean_interval, measure, parser, report, say, table
 from _common import share as percent
 
-FIGURES = {"data_analysis": ("insight_accuracy", "query_efficiency", "chart_fit")}
+from agentgym.core.targets import AtMost
+
+FIGURES = {
+    "code_review": ("issue_detection", "false_positive_rate", "explanation_quality"),
+    "data_analysis": ("insight_accuracy", "query_efficiency", "chart_fit"),
+}
 """The scenarios, and which of their own figures to show."""
 POLICIES = ("planner",)
 QUICK_EPISODES = 512
@@ -111,7 +116,8 @@ def means(scenario: str, rows: list[Row]) -> list[str]:
     for name in FIGURES[scenario]:
         found = [row["figures"][name]["trained"]["value"] for row in rows]
         wanted = targets(scenario).get(name)
-        target = "" if wanted is None else f"; the target is {wanted:.0%}"
+        bound = "at most " if isinstance(wanted, AtMost) else ""
+        target = "" if wanted is None else f"; the target is {bound}{wanted:.0%}"
         mean = percent(statistics.fmean(found), mean_interval(found))
         lines.append(f"{name}, mean over {len(found)} seeds: {mean}{target}")
     return lines

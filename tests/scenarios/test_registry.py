@@ -118,7 +118,7 @@ def test_unknown_names_are_told_what_there_is() -> None:
         ScenarioRegistry.load("custmer_support")
     text = str(caught.value)
     assert "Did you mean 'customer_support'?" in text
-    assert "Available: customer_support" in text
+    assert "Available: code_review, customer_support" in text
     assert "module:Class" in text
 
 

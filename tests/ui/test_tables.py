@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from agentgym.core.targets import AtMost
 from agentgym.ui import tables
 from agentgym.ui.tables import Table, before_after, episode_lines, failure_line
 
@@ -108,6 +109,9 @@ def test_before_after_shows_a_scenarios_own_figures_and_limits() -> None:
     rows = before_after(BASELINE, {**TRAINED, "measures": own}, targets).rows
     assert rows[2] == ("finds", "-", "90.0% [85.0, 94.0]", ">= 95%", "no")
     assert rows[5][3:] == ("<= 300 s", "yes")
+    limits = {"finds": AtMost(0.95)}
+    rows = before_after(BASELINE, {**TRAINED, "measures": own}, limits).rows
+    assert rows[2][3:] == ("<= 95%", "yes")
 
 
 def test_a_target_is_missed_by_what_was_not_measured() -> None:

@@ -74,6 +74,13 @@ BUILTIN = {
         estimated_time="about a minute",
         path="agentgym.scenarios.customer_support.scenario:CustomerSupport",
     ),
+    "code_review": ScenarioInfo(
+        name="code_review",
+        description="Reviewer of Python code: bugs, speed, security, style",
+        difficulty="medium",
+        estimated_time="two minutes",
+        path="agentgym.scenarios.code_review.scenario:CodeReview",
+    ),
     "data_analysis": ScenarioInfo(
         name="data_analysis",
         description="Analyst of data files: filters, groups, statistics, charts",

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from agentgym.core.targets import AtMost
+
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
@@ -104,7 +106,7 @@ def before_after(
                 name.replace("_", " "),
                 measure(baseline, name),
                 measure(trained, name),
-                *_target(_own(trained), targets, name, ">= {:.0%}"),
+                *_wanted(_own(trained), targets, name),
             )
             for name in trained.get("measures") or ()
         ),
@@ -335,6 +337,15 @@ def _target(
     value = metrics.get(name)
     met = value is not None and value >= wanted
     return form.format(wanted), "yes" if met else "no"
+
+
+def _wanted(
+    metrics: Metrics, targets: Mapping[str, float], name: str
+) -> tuple[str, Literal["", "yes", "no"]]:
+    """As `_target` or `_limit`, as the scenario says, of one of its own figures."""
+    if isinstance(targets.get(name), AtMost):
+        return _limit(metrics, targets, name, "<= {:.0%}")
+    return _target(metrics, targets, name, ">= {:.0%}")
 
 
 def _limit(

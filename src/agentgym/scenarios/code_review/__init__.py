@@ -1,0 +1,1 @@
+"""Code review: Python submissions, analysed by tools and never executed."""

@@ -1,0 +1,365 @@
+"""The reviewer's tools. They report what analyses found; they never run the code.
+
+A file is named, never opened by its name: only files of the task can be had. What a
+check found stands on the *sheet*, which every result shows: of each kind of place the
+first finding that has no comment yet. So an agent sees one finding at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentgym.core.tools import Tool, ToolError
+from agentgym.scenarios.code_review.analysis import Analysis, Finding
+from agentgym.scenarios.code_review.guide import (
+    CATEGORIES,
+    HOUSE_TOPICS,
+    PROBLEMS,
+    SEVERITIES,
+    Category,
+    Ruling,
+    page_of,
+    search,
+)
+from agentgym.scenarios.code_review.plan import CHECKS, COSTS, Comment, Conclusion
+from agentgym.scenarios.code_review.surroundings import Place
+
+NOTHING = "nothing"
+"""What stands for live code without an open finding."""
+
+
+@dataclass(slots=True)
+class World:
+    """One review.
+
+    Attributes:
+        files: Analyses by name of the file.
+        submitted: The files that are under review; others may be at hand as well.
+        house: What the project rules about matters that are its own, by topic.
+        checked: File and category of the last check; None before the first.
+        looked_up: Topics that were looked up.
+    """
+
+    files: Mapping[str, Analysis]
+    submitted: Sequence[str]
+    house: Mapping[str, Ruling]
+    checked: tuple[str, Category] | None = None
+    checks: set[tuple[str, Category]] = field(default_factory=set)
+    comments: list[Comment] = field(default_factory=list)
+    looked_up: set[str] = field(default_factory=set)
+    verdict: Conclusion | None = None
+    cost: float = 0.0
+
+    def opened(self, file: str) -> Analysis:
+        """The analysis of a file.
+
+        Raises:
+            ToolError: There is no such file.
+        """
+        self.still_open()
+        found = self.files.get(file)
+        if found is None:
+            raise ToolError(f"no file '{file}'; files: {', '.join(sorted(self.files))}")
+        return found
+
+    def still_open(self) -> None:
+        """Refuses to go on after the verdict.
+
+        Raises:
+            ToolError: The review has its verdict.
+        """
+        if self.verdict is not None:
+            raise ToolError("the review is closed")
+
+    def current(self) -> tuple[str, Category]:
+        """File and category of the last check.
+
+        Raises:
+            ToolError: None was made, or the review is closed.
+        """
+        self.still_open()
+        if self.checked is None:
+            raise ToolError("nothing was checked yet; check a file first")
+        return self.checked
+
+    def findings(self) -> list[tuple[Place, Finding]]:
+        """What the last check found and nobody has commented on, with its place.
+
+        What the house accepts is no finding, what it refuses is one like any other.
+        """
+        if self.checked is None:
+            return []
+        file, category = self.checked
+        made = {c.line for c in self.comments if (c.file, c.category) == self.checked}
+        found = []
+        for finding in self.files[file].of(category):
+            place = finding.place
+            if place == "house_rules" and finding.problem in self.looked_up:
+                if self.house[finding.problem] == "accepted":
+                    continue
+                place = "live_code"
+            if finding.line not in made:
+                found.append((place, finding))
+        return found
+
+    def sheet(self) -> dict[str, Any]:
+        """The first open finding of each kind of place, and whether files are left."""
+        if self.checked is None:
+            return {}
+        category = self.checked[1]
+        left = any((file, category) not in self.checks for file in self.submitted)
+        shown: dict[str, Any] = {
+            "checked_for": category,
+            "other_files": "unchecked" if left else "checked",
+            "live_code": NOTHING,
+        }
+        for place, finding in self.findings():
+            if shown.get(place, NOTHING) == NOTHING:
+                shown[place] = _told(finding)
+                if place == "house_rules":
+                    shown[place]["see"] = page_of(finding.problem)
+        return shown
+
+
+def _told(finding: Finding) -> dict[str, Any]:
+    known = PROBLEMS.get(finding.problem)
+    return {
+        "line": finding.line,
+        "rule": finding.rule,
+        "problem": finding.problem,
+        "severity": known.severity if known else "low",
+    }
+
+
+# The tools -------------------------------------------------------------------------
+
+
+def analyze_code(world: World, file: str) -> dict[str, Any]:
+    """Tells what a file is made of."""
+    facts = world.opened(file).facts
+    world.cost += COSTS["analyze_code"]
+    return {
+        "file": file,
+        # As text: no number that is a line.
+        "size": f"{facts.lines} lines, {facts.functions} functions, "
+        f"{facts.classes} classes, longest function {facts.longest_function} lines",
+        "risky_code": facts.risky_code,
+        "loops": facts.loops,
+        "tests": facts.tests,
+    }
+
+
+def _check(tool: str) -> Callable[[World, str], dict[str, Any]]:
+    category = CHECKS[tool]
+
+    def check(world: World, file: str) -> dict[str, Any]:
+        world.opened(file)
+        world.cost += COSTS[tool]
+        world.checked = file, category
+        world.checks.add(world.checked)
+        return {"file": file, **world.sheet()}
+
+    return check
+
+
+detect_bugs = _check("detect_bugs")
+check_security = _check("check_security")
+check_best_practices = _check("check_best_practices")
+run_linter = _check("run_linter")
+
+
+def search_documentation(world: World, page: str) -> dict[str, Any]:
+    """Looks a problem up in the guide, with what the project rules about it."""
+    world.still_open()
+    problem = search(page)
+    world.cost += COSTS["search_documentation"]
+    if problem is None:
+        raise ToolError(f"the guide says nothing about '{page}'")
+    told: dict[str, Any] = {
+        "page": page_of(problem),
+        "advice": PROBLEMS[problem].advice,
+    }
+    if problem in HOUSE_TOPICS:
+        world.looked_up.add(problem)
+        told["ruling"] = world.house[problem]
+    return {**told, **world.sheet()}
+
+
+def suggest_improvements(world: World, line: int) -> dict[str, Any]:
+    """What to write instead at a line that the last check found fault with."""
+    file, category = world.current()
+    here = [f for f in world.files[file].of(category) if f.line == line]
+    if not here:
+        raise ToolError(f"the last check found nothing at line {line} of '{file}'")
+    world.cost += COSTS["suggest_improvements"]
+    finding = here[0]
+    advice = PROBLEMS[finding.problem].advice if finding.problem in PROBLEMS else ""
+    code = world.files[file].text.splitlines()[line - 1].strip()
+    told = {"suggested": True, "code": code, "advice": advice}
+    if finding.fix.strip():
+        told["instead"] = finding.fix.strip()
+    return {**told, **world.sheet()}
+
+
+def comment(
+    world: World, line: int, category: str, severity: str, rule: str
+) -> dict[str, Any]:
+    """Comments on a line of the file that was checked last."""
+    file, _ = world.current()
+    lines = world.files[file].text.count("\n")
+    if not 1 <= line <= lines:
+        raise ToolError(f"'{file}' has lines 1 to {lines}, not {line}")
+    world.comments.append(Comment(file, line, category, severity, rule))
+    told = {"line": line, "category": category, "severity": severity}
+    return {"commented": told, **world.sheet()}
+
+
+def approve(world: World) -> dict[str, Any]:
+    """Ends the review in favour."""
+    world.still_open()
+    world.verdict = "approve"
+    return {"verdict": "approved"}
+
+
+def request_changes(world: World) -> dict[str, Any]:
+    """Ends the review against."""
+    world.still_open()
+    world.verdict = "request_changes"
+    return {"verdict": "changes-requested"}
+
+
+def _schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _one_of(values: Mapping[str, str], description: str) -> dict[str, Any]:
+    """One of some values, each with what it is for."""
+    listed = [{"const": v, "description": about} for v, about in values.items()]
+    return {"type": "string", "description": description, "oneOf": listed}
+
+
+_FILE = {
+    "type": "string",
+    "pattern": "^[a-z]+(?:_[a-z]+)*_[0-9]{4}\\.py$",
+    "description": "name of the file to review",
+}
+_LINE = {"type": "integer", "description": "number of the line"}
+_ABOUT_CATEGORIES = {
+    "bug": "Wrong results or a crash.",
+    "performance": "Slow, wastes time.",
+    "security": "Can be attacked, leaks secrets.",
+    "style": "Hard to read, against the conventions.",
+}
+_ABOUT_SEVERITIES = {
+    "low": "A detail; it may be merged all the same.",
+    "medium": "Should be mended before it is merged.",
+    "high": "Fails, is exploited or is far too slow in use.",
+}
+assert tuple(_ABOUT_CATEGORIES) == CATEGORIES
+assert tuple(_ABOUT_SEVERITIES) == SEVERITIES
+
+TOOLS = [
+    Tool(
+        "analyze_code",
+        "Analyze what a file is made of. The start of a full, complete, thorough "
+        "review of everything: tells which checks the code calls for.",
+        _schema(file=_FILE),
+        analyze_code,
+        True,
+    ),
+    Tool(
+        "detect_bugs",
+        "Detect bugs in a file: mistakes in the logic, errors, defects, crashes. Is "
+        "the code correct, does it work?",
+        _schema(file=_FILE),
+        detect_bugs,
+        True,
+    ),
+    Tool(
+        "check_security",
+        "Check the security of a file: vulnerabilities, injections, attacks, secrets, "
+        "passwords. Is the code safe, can it be exploited?",
+        _schema(file=_FILE),
+        check_security,
+        True,
+    ),
+    Tool(
+        "check_best_practices",
+        "Check a file for slow code: performance, speed, efficiency, expensive loops. "
+        "Is the code fast, does it scale?",
+        _schema(file=_FILE),
+        check_best_practices,
+        True,
+    ),
+    Tool(
+        "run_linter",
+        "Run the linter on a file: style, naming, formatting, conventions. Is the code "
+        "tidy and readable?",
+        _schema(file=_FILE),
+        run_linter,
+        True,
+    ),
+    Tool(
+        "search_documentation",
+        "Search the reviewer's guide for a problem. For matters of house rules it says "
+        "whether this project accepts them.",
+        _schema(
+            page={
+                "type": "string",
+                "pattern": "^[a-z]+/[a-z]+(?:-[a-z]+)*$",
+                "maxLength": 40,
+                "description": "page to see, as in style/long-line",
+            }
+        ),
+        search_documentation,
+        True,
+    ),
+    Tool(
+        "suggest_improvements",
+        "Suggest how to improve or fix a line, what to write instead. If suggestions "
+        "or proposals for a better way are wanted.",
+        _schema(line=_LINE),
+        suggest_improvements,
+        True,
+    ),
+    Tool(
+        "comment",
+        "Comment on a real problem that the last check found, with its line, category, "
+        "severity and rule.",
+        _schema(
+            line=_LINE,
+            category=_one_of(_ABOUT_CATEGORIES, "kind of problem"),
+            severity=_one_of(_ABOUT_SEVERITIES, "how much it matters"),
+            rule={
+                "type": "string",
+                "pattern": "^[A-Z]+[0-9]{3}$",
+                "description": "rule that found it",
+            },
+        ),
+        comment,
+        True,
+    ),
+    Tool(
+        "approve",
+        "Approve: nothing is wrong, or details only. The last step; it cannot be "
+        "undone.",
+        _schema(),
+        approve,
+        True,
+    ),
+    Tool(
+        "request_changes",
+        "Request changes: a problem of medium or high severity was commented on. The "
+        "last step; it cannot be undone.",
+        _schema(),
+        request_changes,
+        True,
+    ),
+]
