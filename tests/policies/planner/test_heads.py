@@ -92,6 +92,7 @@ def _cases(rng: np.random.Generator, detached: int = 0) -> list[Case]:
             np.array(history),
             rng.normal(size=(len(options.slots), 2)),
             detached=detached,
+            gated=options.strangers and detached > 0,
         )
 
     return [

@@ -459,7 +459,9 @@ class State:
         row[ToolFact.WEAKEST] = weakest_match(
             self.toolset.name_vectors[tool], self.clauses.blocks[: len(self.said)]
         )
-        typed, free, given = [], [], []
+        typed: list[list[Candidate]] = []
+        free: list[list[Candidate]] = []
+        given = []
         for p in self.toolset.parameters[tool]:
             if p.values is None:
                 found = spoken(self.candidates(tool, p))

@@ -20,8 +20,9 @@ Where tools come and go, none has a row of its own: these *strangers* share the 
 their kind, without u, and the facts have further weights that all of them share and
 that learn fast: how well a tool fits what was said is all that can be learned of it.
 The hidden layer then says which tool is the best, but not whether any is right: words
-that it learned by heart would speak for a call wherever they are said. So with l_o the
-logits of the tools as above, and f_o the same without z, their logits are
+that it learned by heart would speak for a call wherever they are said. So, as long as
+nothing was called, with l_o the logits of the tools as above, and f_o the same without
+z, their logits are
 
     l_o - log sum_t exp(l_t) + log sum_t exp(f_t)
 
@@ -117,6 +118,7 @@ class Case:
         facts: One row for each option.
         open: Options that can be chosen at all; None if all can.
         detached: So many first options look at no clause, only at what has happened.
+        gated: Fit alone tells whether any of the other options is right.
     """
 
     options: Options
@@ -125,11 +127,7 @@ class Case:
     facts: Array
     open: npt.NDArray[np.bool_] | None = None
     detached: int = 0
-
-    @property
-    def gated(self) -> bool:
-        """Whether fit alone tells if any option that is not detached is right."""
-        return self.options.strangers and self.detached > 0
+    gated: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
