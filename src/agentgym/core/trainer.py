@@ -14,7 +14,7 @@ import copy
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -262,7 +262,8 @@ def run_training(
         policy.load_state(start.policy)
     scenario.baseline_tokens = progress.baseline_tokens
     settings = progress.settings
-    draw = partial(draw_tasks, scenario, "train")
+    # What was drawn ahead is what the next iteration draws: it is drawn only once.
+    draw = lru_cache(maxsize=2)(partial(draw_tasks, scenario, "train"))
     backlog = Backlog(progress.unsolved, progress.solved, draw)
     began = time.perf_counter() - progress.seconds
     saved = time.perf_counter()

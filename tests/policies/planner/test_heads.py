@@ -92,6 +92,7 @@ def _cases(rng: np.random.Generator, detached: int = 0) -> list[Case]:
             np.array(history),
             rng.normal(size=(len(options.slots), 2)),
             detached=detached,
+            gated=options.strangers and detached > 0,
         )
 
     return [
@@ -206,3 +207,28 @@ def test_adam_keeps_the_moments_of_old_rows() -> None:
 def test_log_softmax_leaves_out_what_is_closed() -> None:
     logprobs = log_softmax(np.array([1000.0, -np.inf, 1000.0], np.float32))
     np.testing.assert_allclose(np.exp(logprobs), [0.5, 0, 0.5], rtol=1e-6)
+
+
+def test_what_is_learned_of_words_does_not_tell_whether_any_stranger_is_right() -> None:
+    rng = np.random.default_rng(8)
+    head = _choice_head(rng)
+    gated = _cases(rng, detached=1)[-1]
+    free = dataclasses.replace(gated, gated=False)
+
+    def odds(case: Case) -> Any:
+        return np.exp(log_softmax(head.logits(case)))
+
+    before = [odds(case) for case in (gated, free)]
+    head.parameters.arrays["described"] *= 3.0
+    # The detached option itself is scored by the hidden layer as ever.
+    gated.options.embeddings[0] = free.options.embeddings[0] = 0.0
+    head.parameters.version += 1
+    after = [odds(case) for case in (gated, free)]
+    assert after[0][1:] / after[0][1:].sum() != pytest.approx(
+        before[0][1:] / before[0][1:].sum()
+    )
+    head.parameters.arrays["described"] *= -1.0
+    head.parameters.version += 1
+    again = [odds(case) for case in (gated, free)]
+    assert again[0][0] == pytest.approx(after[0][0])
+    assert again[1][0] != pytest.approx(after[1][0])

@@ -31,6 +31,8 @@ MAX_CANDIDATES = 48
 """Values kept for one parameter: the first found, latest part of the chat first."""
 
 _MAX_DEPTH = 4
+_REMEMBERED_VALUES, _REMEMBERED_LENGTH = 1024, 64
+"""Texts of which a schema remembers whether they are valid, and their length."""
 
 _FORMATS: dict[str, str] = {
     "email": r"[A-Za-z0-9][\w.+-]*@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+",
@@ -157,7 +159,8 @@ def find_candidates(
             found[same] = candidate
     result = list(found.values())
     if not is_choice(schema) and not _conforms_by_itself(schema):
-        result = [c for c in result if _is_valid(c.value, schema, root)]
+        validator = _validator_of(schema, root)
+        result = [c for c in result if validator.accepts(c.value)]
     return result
 
 
@@ -426,22 +429,47 @@ def _conforms_by_itself(schema: Mapping[str, Any]) -> bool:
 
 
 def _is_valid(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]) -> bool:
-    from referencing.exceptions import Unresolvable
+    return _validator_of(schema, root).accepts(value)
 
+
+def _validator_of(schema: Mapping[str, Any], root: Mapping[str, Any]) -> _Validator:
     definitions = {k: root[k] for k in ("$defs", "definitions") if k in root}
-    validator = _validator(json.dumps([schema, definitions], default=str))
-    try:
-        return bool(validator.is_valid(value))
-    except (Unresolvable, re.error, RecursionError, OverflowError):
-        # A value that cannot be checked is not offered.
-        return False
+    return _validator(json.dumps([schema, definitions], default=str))
+
+
+class _Validator:
+    """A schema for jsonschema, which takes its time: what it said is remembered."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        from jsonschema import Draft202012Validator
+
+        self._validator = Draft202012Validator(
+            schema, format_checker=Draft202012Validator.FORMAT_CHECKER
+        )
+        self._known: dict[str, bool] = {}
+
+    def accepts(self, value: Any) -> bool:
+        """Whether a value is valid."""
+        if not isinstance(value, str) or len(value) > _REMEMBERED_LENGTH:
+            return self._check(value)
+        known = self._known.get(value)
+        if known is None:
+            if len(self._known) >= _REMEMBERED_VALUES:
+                self._known.clear()
+            known = self._known[value] = self._check(value)
+        return known
+
+    def _check(self, value: Any) -> bool:
+        from referencing.exceptions import Unresolvable
+
+        try:
+            return bool(self._validator.is_valid(value))
+        except (Unresolvable, re.error, RecursionError, OverflowError):
+            # A value that cannot be checked is not offered.
+            return False
 
 
 @lru_cache(maxsize=512)
-def _validator(source: str) -> Any:
-    from jsonschema import Draft202012Validator
-
+def _validator(source: str) -> _Validator:
     schema, definitions = json.loads(source)
-    return Draft202012Validator(
-        {**schema, **definitions}, format_checker=Draft202012Validator.FORMAT_CHECKER
-    )
+    return _Validator({**schema, **definitions})

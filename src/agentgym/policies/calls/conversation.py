@@ -99,6 +99,11 @@ class Said:
                     taken.append((start, end))
         return frozenset(self.text[start:end] for start, end in taken)
 
+    @cached_property
+    def quotations(self) -> frozenset[str]:
+        """What stands in quotation marks."""
+        return frozenset(m[m.lastindex or 0] for m in _QUOTED.finditer(self.text))
+
     def clause_of(self, position: int) -> int:
         """Index of the clause in which a character stands."""
         last = 0

@@ -138,7 +138,8 @@ class Heads:
             if tools.strangers:
                 # Whether any tool is right depends on how well they fit, not on words.
                 settled = 2
-            case = Case(tools.options, said, past, state.facts, open_, settled)
+            gated = tools.strangers and state.last is None
+            case = Case(tools.options, said, past, state.facts, open_, settled, gated)
             return "tool", case
         if key == ABOUT:
             assert tools.ask_options is not None

@@ -44,6 +44,14 @@ class ToolFact(_Column):
     the tool has no parameter left; of finishing: that no call has used."""
     LISTED = auto()
     """The user said one of the values that the tool's parameters list."""
+    UNSAID = auto()
+    """Share of the tool's required parameters for which the user said no value."""
+    LOOSE = auto()
+    """Share of the numbers, ids and addresses that the user gave which only a free text
+    of the tool could hold."""
+    WEAKEST = auto()
+    """How much the word of the tool's name that was least to be heard resembles the
+    word said that comes closest to it."""
 
 
 class ValueFact(_Column):

@@ -32,11 +32,14 @@ from agentgym.policies.planner.encoder import WIDTH, EncodedText
 from agentgym.policies.planner.facts import PlaceFact, ToolFact, ValueFact
 from agentgym.policies.planner.fit import (
     KIND_OF_TOOLS,
+    is_free,
     kind_of_schema,
     kind_of_value,
     left_over,
+    loose,
     name_words,
     named,
+    spoken,
     unused,
 )
 from agentgym.policies.planner.heads import (
@@ -54,6 +57,8 @@ from agentgym.policies.planner.vectors import (
     message_block,
     neighbours,
     span_vector,
+    weakest_match,
+    word_vectors,
 )
 
 FINISH, ASK = 0, 1
@@ -78,6 +83,7 @@ BLOCKS = 3
 POINTER_FEATURES = BLOCKS * WIDTH + _NEIGHBOURS + len(_KINDS) + len(PlaceFact)
 
 
+_NO_WORDS = np.zeros((0, WIDTH), np.float32)
 _NOTHING = Block(
     np.zeros((1, WIDTH), np.float32),
     np.zeros((1, WIDTH), np.float32),
@@ -87,6 +93,7 @@ _NOTHING = Block(
 Slot = Callable[[str, str, str], int]
 """(head, name, kind) -> row of the name, or of its kind."""
 Encode = Callable[[Sequence[str]], Array]
+Read = Callable[[str], EncodedText]
 
 
 class _Absent:
@@ -122,6 +129,7 @@ class ToolSet:
         tools: Sequence[Tool],
         slot: Slot,
         encode: Encode,
+        read: Read,
         tokens: int,
         strangers: bool = False,
     ) -> None:
@@ -131,6 +139,7 @@ class ToolSet:
             tools: In the order of the request.
             slot: Gives each thing a row of its own, or that of its kind.
             encode: Gives pooled embeddings.
+            read: Gives those of single tokens.
             tokens: That the definitions cost in a prompt.
             strangers: Whether tools come and go, so that their names say nothing.
         """
@@ -146,6 +155,10 @@ class ToolSet:
             strangers,
         )
         self.names = [name_words(tool.name) for tool in tools]
+        self.name_vectors = [
+            word_vectors(read(spaced(tool.name)), words) if strangers else _NO_WORDS
+            for tool, words in zip(tools, self.names, strict=True)
+        ]
         self.parameters: list[list[Parameter]] = [
             [
                 _compile(tool, name, schema, slot, encode, strangers)
@@ -174,7 +187,8 @@ class ToolSet:
         """Bytes that the encoded texts take."""
         parameters = [p for compiled in self.parameters for p in compiled]
         listed = [self.options, self.ask_options, *(p.options for p in parameters)]
-        return sum(p.query.nbytes for p in parameters) + sum(
+        vectors = [*(p.query for p in parameters), *self.name_vectors]
+        return sum(v.nbytes for v in vectors) + sum(
             o.sentences.nbytes + o.embeddings.nbytes for o in listed if o is not None
         )
 
@@ -442,15 +456,25 @@ class State:
     def _fit(self, tool: int, row: Array) -> None:
         """How well a tool of which nothing else is known fits what was said."""
         row[ToolFact.NAMED] = named(self.toolset.names[tool], self.said)
-        listed = False
-        found = []
+        row[ToolFact.WEAKEST] = weakest_match(
+            self.toolset.name_vectors[tool], self.clauses.blocks[: len(self.said)]
+        )
+        typed: list[list[Candidate]] = []
+        free: list[list[Candidate]] = []
+        given = []
         for p in self.toolset.parameters[tool]:
             if p.values is None:
-                found.append(self.candidates(tool, p))
+                found = spoken(self.candidates(tool, p))
+                (free if is_free(p.schema) else typed).append(found)
+                said = bool(found)
             else:
-                listed |= bool(self.value_facts(p.values)[:, ValueFact.SAID].any())
-        row[ToolFact.LEFT_OVER] = left_over(self.said, found)
-        row[ToolFact.LISTED] = listed
+                said = bool(self.value_facts(p.values)[:, ValueFact.SAID].any())
+                row[ToolFact.LISTED] = row[ToolFact.LISTED] or said
+            if p.required:
+                given.append(said)
+        row[ToolFact.LEFT_OVER] = left_over(self.said, [*typed, *free])
+        row[ToolFact.LOOSE] = loose(self.said, typed, free)
+        row[ToolFact.UNSAID] = 1.0 - sum(given) / len(given) if given else 0.0
 
     def _place(self, row: Array, candidate: Candidate) -> None:
         for part, span in candidate.spans:

@@ -44,19 +44,55 @@ def left_over(said: Iterable[Said], offers: Sequence[Sequence[Candidate]]) -> fl
 
     Args:
         said: What the user said.
-        offers: For each parameter, the values that it could be given.
+        offers: For each parameter, the values said that it could be given.
     """
     marks = _marks(said)
     if not marks:
         return 0.0
-    texts = [
-        [str(c.value) for c in found if c.spans and c.kind not in _SPEECH]
-        for found in offers
-    ]
+    texts = [[str(c.value) for c in found] for found in offers]
     fitting = sum(
         any(mark in text for some in texts for text in some) for mark in marks
     )
     return 1.0 - min(fitting, sum(map(bool, texts))) / len(marks)
+
+
+def loose(
+    said: Iterable[Said],
+    typed: Sequence[Sequence[Candidate]],
+    free: Sequence[Sequence[Candidate]],
+) -> float:
+    """Share of the values said that only free text could hold, quotations aside.
+
+    A tool that takes any text takes every id as well; it was hardly meant for it.
+
+    Args:
+        said: What the user said.
+        typed: For each parameter that wants a certain form, what it could be given.
+        free: The same for each that takes any text.
+    """
+    parts = list(said)
+    marks = _marks(parts)
+    if not marks:
+        return 0.0
+    plain = marks - frozenset().union(*(part.quotations for part in parts))
+    held, open_ = (
+        {str(c.value) for some in part for c in some} for part in (typed, free)
+    )
+    alone = sum(
+        any(mark in text for text in open_) and not any(mark in text for text in held)
+        for mark in plain
+    )
+    return alone / len(marks)
+
+
+def is_free(schema: Mapping[str, Any]) -> bool:
+    """Whether any text will do."""
+    return kind_of_schema(schema) == "<string free>"
+
+
+def spoken(found: Sequence[Candidate]) -> list[Candidate]:
+    """Values that the user said as such, not as a part of a whole passage."""
+    return [c for c in found if c.spans and c.kind not in _SPEECH]
 
 
 def kind_of_value(value: Any, absent: bool) -> str:

@@ -19,6 +19,12 @@ ticket is overdue" holds in every conversation. Only the head of the tools has i
 Where tools come and go, none has a row of its own: these *strangers* share the rows of
 their kind, without u, and the facts have further weights that all of them share and
 that learn fast: how well a tool fits what was said is all that can be learned of it.
+The hidden layer then says which tool is the best, but not whether any is right: words
+that it learned by heart would speak for a call wherever they are said. So, as long as
+nothing was called, with l_o the logits of the tools as above, and f_o the same without
+z, their logits are
+
+    l_o - log sum_t exp(l_t) + log sum_t exp(f_t)
 
 A *pointer head* scores values found in the conversation: phi . (sum_b W_b q + u), with
 phi the features of the place where the value stands and q the encoded parameter.
@@ -112,6 +118,7 @@ class Case:
         facts: One row for each option.
         open: Options that can be chosen at all; None if all can.
         detached: So many first options look at no clause, only at what has happened.
+        gated: Fit alone tells whether any of the other options is right.
     """
 
     options: Options
@@ -120,6 +127,22 @@ class Case:
     facts: Array
     open: npt.NDArray[np.bool_] | None = None
     detached: int = 0
+    gated: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gate:
+    """How much the options that are not detached weigh together, by fit alone.
+
+    Attributes:
+        attention: How much each of them looks at each clause, by likeness.
+        fitting: The share of each among them by fit.
+        preferred: The same by everything.
+    """
+
+    attention: Array
+    fitting: Array
+    preferred: Array
 
 
 class Stack:
@@ -167,6 +190,7 @@ class Way:
     peaks: npt.NDArray[np.bool_]
     """Whether a token has the greatest projection of its clause, by unit."""
     attention: list[Array]
+    gates: list[Gate | None]
 
 
 def _firsts(counts: Iterable[int]) -> list[int]:
@@ -263,8 +287,8 @@ class ChoiceHead:
             for case, rows in zip(stack.cases, stack.rows, strict=True)
         ]
         highest = words == np.repeat(peaks, stack.lengths, axis=0)
-        way = Way(hidden, highest, [attention for _, attention in scored])
-        return [logits for logits, _ in scored], way
+        attention, gates = [s[1] for s in scored], [s[2] for s in scored]
+        return [s[0] for s in scored], Way(hidden, highest, attention, gates)
 
     def _read(self, block: Block) -> Array:
         """What the hidden layer takes from the words of each clause."""
@@ -278,24 +302,29 @@ class ChoiceHead:
             known = block.read[id(self)] = version, taken
         return known[1]
 
-    def _score(self, case: Case, hidden: Array) -> tuple[Array, Array]:
-        """Logits, and how much each option looks at each clause."""
+    def _score(self, case: Case, hidden: Array) -> tuple[Array, Array, Gate | None]:
+        """Logits, how much each option looks at each clause, and the gate, if any."""
         a = self.parameters.arrays
         weights, own = self._compile(case.options)
-        scores = hidden @ weights.T + a["similarity"] * _alike(case)
+        likeness = a["similarity"] * _alike(case)
+        scores = hidden @ weights.T + likeness
         scores[:-1, : case.detached] = -np.inf
         scores[-1, case.detached :] = -np.inf
-        peak = scores.max(axis=0)
-        attention = np.exp(scores - peak)
-        total = attention.sum(axis=0)
-        attention /= total
-        logits: Array = peak + np.log(total) + (case.facts * own).sum(axis=1)
+        matched, attention = _attend(scores)
+        logits: Array = matched + (case.facts * own).sum(axis=1)
         if self.habits:
             habits = a["habit"][np.ix_(case.options.slots, case.history)]
             logits += habits.sum(axis=1)
         if case.open is not None:
             logits[~case.open] = -np.inf
-        return logits, attention
+        tools = slice(case.detached, None)
+        if not case.gated or not np.isfinite(logits[tools]).any():
+            return logits, attention, None
+        alike, by_likeness = _attend(likeness[:-1, tools])
+        weight, fitting = _attend(logits[tools] - matched[tools] + alike)
+        before, preferred = _attend(logits[tools])
+        logits[tools] += weight - before
+        return logits, attention, Gate(by_likeness, fitting, preferred)
 
     def backward(
         self,
@@ -307,12 +336,21 @@ class ChoiceHead:
         """Adds the gradient of the sum over cases of `upstream . logits`."""
         inner = np.empty_like(way.hidden)
         matches: dict[int, tuple[Options, Array]] = {}
-        for case, rows, attention, upstream in zip(
-            stack.cases, stack.rows, way.attention, upstreams, strict=True
+        for case, rows, attention, gate, upstream in zip(
+            stack.cases, stack.rows, way.attention, way.gates, upstreams, strict=True
         ):
             options = case.options
             weights, _ = self._compile(options)
             pull: Array = attention * upstream
+            if gate is not None:
+                tools = slice(case.detached, None)
+                together = upstream[tools].sum()
+                pull[:, tools] -= attention[:, tools] * (gate.preferred * together)
+                by_fit = gate.fitting * together
+                alike = _alike(case)[:-1, tools]
+                gradient["similarity"] += (gate.attention * by_fit * alike).sum()
+                upstream = upstream.copy()
+                upstream[tools] += by_fit - gate.preferred * together
             by_option: Array = np.matmul(pull.T, way.hidden[rows])
             total = matches.setdefault(id(options), (options, np.zeros_like(by_option)))
             total[1][...] += by_option
@@ -358,6 +396,15 @@ class ChoiceHead:
             weights += a["slot"][options.slots]
         self._compiled[id(options)] = (p.version, options, (weights, own))
         return weights, own
+
+
+def _attend(scores: Array) -> tuple[Array, Array]:
+    """For each column, the logarithm of the sum of exponentials, and their shares."""
+    peak = scores.max(axis=0)
+    shares = np.exp(scores - peak)
+    total = shares.sum(axis=0)
+    shares /= total
+    return peak + np.log(total), shares
 
 
 def _add(gradient: Array, places: Any, values: Array, shared: bool) -> None:

@@ -56,7 +56,7 @@ from agentgym.policies.planner.text_cache import TextCache
 from agentgym.utils.files import atomic_write_bytes
 
 FORMAT = "agentgym-planner"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 _LAYERS = 4
 """Of the encoder's six: a third less is computed, and what is learned carries over to
@@ -400,6 +400,7 @@ class PlannerPolicy(Policy):
             tools,
             self._slot,
             self._pooled,
+            lambda text: self._texts.get([text])[text],
             self.count_tokens(definitions),
             self._strangers,
         )

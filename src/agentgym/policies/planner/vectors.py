@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +68,31 @@ def _inside(encoded: EncodedText, start: int, end: int) -> npt.NDArray[np.bool_]
         encoded.offsets[:, 1] > start
     )
     return inside
+
+
+def word_vectors(encoded: EncodedText, words: Sequence[str]) -> Array:
+    """A vector of length one for each of the words, which stand in a text in order."""
+    rows, end = np.zeros((len(words), WIDTH), np.float32), 0
+    for row, word in zip(rows, words, strict=True):
+        start = encoded.text.index(word, end)
+        end = start + len(word)
+        row[:] = _mean(encoded, start, end)
+    rows /= EMBEDDING_SCALE
+    return rows
+
+
+def weakest_match(words: Array, blocks: Iterable[Block]) -> float:
+    """The least that any of the words resembles the token said that is closest to it.
+
+    Args:
+        words: A vector of length one for each.
+        blocks: What was said.
+    """
+    heard = [block.tokens for block in blocks]
+    if not len(words) or not heard:
+        return 0.0
+    best = (words @ np.concatenate(heard).T).max(axis=1)
+    return float(best.min() / EMBEDDING_SCALE)
 
 
 def hashed(names: Iterable[str], buckets: int) -> Indices:

@@ -105,7 +105,12 @@ def draw_chart(kind: ChartKind, data: Series) -> Chart:
         axes.locator_params(axis="x", nbins=3)
     stream = io.BytesIO()
     # Without the name of the program: the same chart is the same bytes.
-    figure.savefig(stream, format="png", metadata={"Software": None})
+    figure.savefig(
+        stream,
+        format="png",
+        metadata={"Software": None},
+        pil_kwargs={"compress_level": 1},
+    )
     return Chart(stream.getvalue(), read_axes(axes))
 
 

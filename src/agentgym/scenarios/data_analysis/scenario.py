@@ -122,10 +122,10 @@ class DataAnalysis(Scenario):
         """Many small updates: plans are long, and are learned call by call."""
         return {
             "episodes": 14_000,
-            "eval_every": 4_000,
+            "eval_every": 7_000,
             "learning_rate": 0.01,
             "batch_size": 24,
-            "group_size": 12,
+            "group_size": 8,
         }
 
 
