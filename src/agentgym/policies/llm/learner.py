@@ -21,6 +21,9 @@ probability p_old when it was drawn, and now has p:
   continue some option. Under the constraint it is 1 by construction; without it the
   model must have learned it. It needs no label, and makes the trained model good in a
   runtime that knows no constraint.
+- Samples are gone over `PASSES` times, a few tasks a step: a small model needs many
+  steps, and only its upper layers are run again. Meanwhile openings keep the keys and
+  values with which the samples were drawn.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ import torch
 from agentgym.core.errors import TrainingDiverged
 from agentgym.core.trajectory import Group
 from agentgym.policies.base import UpdateStats
-from agentgym.policies.llm.engine import Branch, Engine, Segment
+from agentgym.policies.llm.engine import Branch, Engine
 from agentgym.policies.llm.lora import lora_layers
 from agentgym.policies.llm.state import State, Trace
 from agentgym.policies.llm.trie import TOOL, VALUE
@@ -47,7 +50,7 @@ COMPONENTS = {TOOL: "tool_selection", VALUE: "parameter_selection"}
 
 PASSES = 2
 """Times that an update goes over its samples; only the upper layers are run again."""
-_TOGETHER = 6
+_TOGETHER = 3
 """Tasks of one step. A small model learns more from many small steps than from few."""
 _CLIP = 0.3
 """How far above 1 later passes count the ratio of probabilities."""
@@ -55,7 +58,7 @@ _BLAME = 0.5
 """Weight of what went wrong, relative to what went right."""
 _SETTLED = -0.03
 """Log-probability above which a choice that went well has nothing to teach."""
-_WRITTEN = 8
+_WRITTEN = 4
 """Completions on which a step takes the format loss."""
 _NEGLIGIBLE = 0.01
 """Weights that are not worth reading a branch for: blunders of exploration."""
@@ -157,10 +160,8 @@ class Learner:
             # What the first pass found settled has nothing more to teach.
             left = [one for one in sampled if not (number and one.settled)]
             for some in self._portions(left):
-                for opening in {id(o): o for o in map(_opening, some)}.values():
-                    self._engine.refresh(opening)
                 self._step(rate, self._gradients(some, entropy, stats), stats)
-                self._engine.version += 1
+        self._engine.version += 1
         return stats
 
     def _portions(self, sampled: Sequence[_Sampled]) -> list[list[_Sampled]]:
@@ -407,10 +408,6 @@ def _balance(pushes: list[_Push]) -> None:
         push.weight /= total
 
 
-def _opening(sampled: _Sampled) -> Segment:
-    return sampled.state.segment.chain[0]
-
-
 def _push(trace: Trace, kind: int, advantage: float | None) -> _Push | None:
     trie = trace.state.trie
     path = trie.paths[trace.option]
@@ -426,14 +423,21 @@ def _push(trace: Trace, kind: int, advantage: float | None) -> _Push | None:
 
 
 def _chunks(sampled: Sequence[_Sampled]) -> list[list[_Sampled]]:
+    """States that are read together: what they share is read once."""
     chunks: list[list[_Sampled]] = []
+    shared: set[int] = set()
     room = 0
     for one in sampled:
-        nodes = one.state.trie.to_read(one.places)
-        need = sum(len(s.tokens) for s in one.state.segment.chain[1:]) + len(nodes)
+        turns = one.state.segment.chain[1:]
+        own = len(one.state.trie.to_read(one.places))
+        own += len(one.answer.tokens) if one.answer else 0
+        need = own + sum(len(s.tokens) for s in turns if id(s) not in shared)
         if not chunks or need > room:
             chunks.append([])
+            shared = set()
             room = _CHUNK
+            need = own + sum(len(s.tokens) for s in turns)
         chunks[-1].append(one)
+        shared.update(map(id, turns))
         room -= need
     return chunks
