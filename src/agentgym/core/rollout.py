@@ -27,6 +27,8 @@ FORK_EXPLORATION = 0.8
 
 # Siblings that start from the beginning, where the others branch off.
 _ROOTS = 2
+# Siblings that branch off together, if there are enough for more than two rounds.
+_ROUND = 16
 
 
 class Rollout:
@@ -62,10 +64,10 @@ class Rollout:
         """Samples up to `group_size` siblings of each task and rewards them.
 
         With `branch`, two siblings start from the beginning. Where none of them
-        solves the task, the rest branch off, in two rounds: they repeat the sibling
-        that got furthest up to its first wrong step, and try something else there. So
-        effort goes to the states at which there is something to find out, and a group
-        that is solved already stays small.
+        solves the task, the rest branch off, in two rounds or, if they are many, more:
+        they repeat the sibling that got furthest up to its first wrong step, and try
+        something else there. So effort goes to the states at which there is something
+        to find out, and a group that is solved already stays small.
         """
         start = min(_ROOTS, group_size) if branch else group_size
         first = self.play(
@@ -75,8 +77,9 @@ class Rollout:
             Group(task, first[i * start : (i + 1) * start])
             for i, task in enumerate(tasks)
         ]
-        size = max(1, (group_size - start + 1) // 2)
-        for round_ in range(2):
+        rounds = max(2, group_size // _ROUND)
+        size = max(1, (group_size - start + 1) // rounds)
+        for round_ in range(rounds):
             forks = [
                 (group, sibling)
                 for group in groups

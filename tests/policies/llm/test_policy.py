@@ -76,7 +76,7 @@ def test_a_random_model_overfits_ten_tasks(
     before = evaluate(policy, rollout, tasks).tool_reliability
     after = before
     for number in range(60):
-        iterate(policy, rollout, number, tasks=tasks, rate=0.01)
+        iterate(policy, rollout, number, tasks=tasks)
         if number % 5 == 4:
             after = evaluate(policy, rollout, tasks).tool_reliability
             if after == 1.0:

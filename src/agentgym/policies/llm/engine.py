@@ -2,7 +2,7 @@
 
 A *forest* is any set of tokens in which each one has a parent: conversations that share
 their beginning, and the options that branch off behind them. It is read in one forward
-pass. A token attends to its ancestors and to nothing else (a 4D mask says so), and its
+pass. A token attends to its ancestors and to nothing else (see `attention`), and its
 position is its depth. So every token gets the very same numbers as it would in a plain
 sequence, and what is shared is computed once.
 
@@ -19,7 +19,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +27,10 @@ import torch
 from torch import nn
 
 from agentgym.core.errors import FormatError
-from agentgym.policies.llm.lora import add_lora
+from agentgym.policies.llm.attention import NAME as ATTENTION
+from agentgym.policies.llm.attention import Forest, Grove, Tree
+from agentgym.policies.llm.attention import register as register_attention
+from agentgym.policies.llm.lora import FrozenLinear, add_lora
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -115,98 +118,119 @@ class Branch:
 
 
 class Layout:
-    """Where everything in a forest stands: rows, depths and the mask.
+    """Where everything in a forest stands: rows, depths and what attends to what.
 
-    Rows are the tokens to be read, in order: first segments, then the nodes of each
-    branch. With `whole`, all segments but openings are read; otherwise each branch's
-    own one, unless it was read before.
+    Rows are the tokens to be read. Those of one conversation stand together, segments
+    first, and so do conversations with the same opening. With `whole`, all segments but
+    openings are read; otherwise each branch's own one, unless it was read before.
     """
 
     def __init__(self, branches: Sequence[Branch], *, whole: bool = False) -> None:
         reading: dict[int, Segment] = {}
-        past: dict[int, Segment] = {}
         for branch in branches:
             chain = branch.segment.chain
             for segment in chain:
                 new = branch.read and segment is chain[-1]
                 if segment.parent is not None if whole else new:
                     reading[id(segment)] = segment
-                else:
-                    past[id(segment)] = segment
-        # A segment that is read here may be the past of another that is read here.
-        self.past = [s for key, s in past.items() if key not in reading]
-        columns: dict[int, slice] = {}
-        count = 0
-        for segment in self.past:
-            columns[id(segment)] = slice(count, count + len(segment.tokens))
-            count += len(segment.tokens)
-        self.width = count
+        groves: dict[int, dict[int, list[int]]] = {}
+        for i, branch in enumerate(branches):
+            opening, *turns = branch.segment.chain
+            # What is read together with its opening, or branches off it, is one tree.
+            first = turns[0] if turns and id(opening) not in reading else opening
+            groves.setdefault(id(opening), {}).setdefault(id(first), []).append(i)
         self.tokens: list[int] = []
         self.depths: list[int] = []
         self.segments: list[tuple[Segment, slice]] = []
-        self.nodes: list[slice] = []
+        self.nodes: list[slice] = [slice(0)] * len(branches)
         """Rows of each branch's nodes."""
-        self.last: list[int] = []
+        self.last: list[int] = [-1] * len(branches)
         """Row of the last token of each branch's segment; -1 if that is past."""
-        first = count
+        self.groves: list[Grove] = []
+        for trees in groves.values():
+            start = len(self.tokens)
+            planted = [self._plant(branches, own, reading) for own in trees.values()]
+            some = branches[next(iter(trees.values()))[0]]
+            opening = some.segment.chain[0]
+            past = None if id(opening) in reading else opening
+            rows = slice(start, len(self.tokens))
+            self.groves.append(Grove(past, rows, planted))
+
+    def _plant(
+        self,
+        branches: Sequence[Branch],
+        own: Sequence[int],
+        reading: Mapping[int, Segment],
+    ) -> Tree:
+        """Adds the rows of one conversation."""
+        start = len(self.tokens)
+        known = {id(s): s for i in own for s in branches[i].segment.chain}
         # Shorter chains first, so that whatever is attended to has its columns.
-        for segment in sorted(reading.values(), key=lambda s: s.start):
+        segments = sorted(known.values(), key=lambda s: s.start)
+        new = [s for s in segments if id(s) in reading]
+        past = [s for s in segments if id(s) not in reading and s.parent is not None]
+        columns: dict[int, slice] = {}
+        count = 0
+        for segment in [*past, *new]:
+            columns[id(segment)] = slice(count, count + len(segment.tokens))
+            count += len(segment.tokens)
+        width = sum(len(s.tokens) for s in past)
+        for segment in new:
             rows = slice(len(self.tokens), len(self.tokens) + len(segment.tokens))
             self.segments.append((segment, rows))
-            columns[id(segment)] = slice(first + rows.start, first + rows.stop)
             self.tokens += segment.tokens
             self.depths += range(segment.start, segment.end)
-        for branch in branches:
-            start = len(self.tokens)
-            self.nodes.append(slice(start, start + len(branch.tokens)))
+        nodes = 0
+        for i in own:
+            branch = branches[i]
+            self.nodes[i] = slice(len(self.tokens), len(self.tokens) + len(branch.tokens))
             self.tokens += branch.tokens
+            nodes += len(branch.tokens)
             depth: list[int] = []
             for p in branch.parents:
                 depth.append(branch.segment.end if p < 0 else depth[p] + 1)
             self.depths += depth
-        total = len(self.tokens)
-        mask = np.zeros((total, first + total), np.bool_)
-        for segment, rows in self.segments:
+        total = len(self.tokens) - start
+        seen = np.zeros((total, width + total), np.bool_)
+        for segment in new:
+            at = columns[id(segment)]
+            rows = slice(at.start - width, at.stop - width)
             for before in segment.chain[:-1]:
-                mask[rows, columns[id(before)]] = True
-            own = columns[id(segment)]
-            mask[rows, own] = np.tri(len(segment.tokens), dtype=np.bool_)
-        for branch, rows in zip(branches, self.nodes, strict=True):
-            base = np.zeros(first + total, np.bool_)
+                if id(before) in columns:
+                    seen[rows, columns[id(before)]] = True
+            seen[rows, at] = np.tri(len(segment.tokens), dtype=np.bool_)
+        for i in own:
+            branch = branches[i]
+            base = np.zeros(width + total, np.bool_)
             for segment in branch.segment.chain:
-                base[columns[id(segment)]] = True
-            for i, p in enumerate(branch.parents):
-                row = rows.start + i
-                mask[row] = base if p < 0 else mask[rows.start + p]
-                mask[row, first + row] = True
-            end = columns[id(branch.segment)].stop - 1
-            self.last.append(end - first if end >= first else -1)
-        self.mask = mask
+                if id(segment) in columns:
+                    base[columns[id(segment)]] = True
+            first = self.nodes[i].start - start
+            for n, p in enumerate(branch.parents):
+                seen[first + n] = base if p < 0 else seen[first + p]
+                seen[first + n, width + first + n] = True
+            if id(branch.segment) in reading:
+                self.last[i] = start + columns[id(branch.segment)].stop - 1 - width
+        rows = slice(start, start + total)
+        return Tree(rows, past, torch.from_numpy(~seen))
 
 
-class _Past:
-    """Gives transformers' attention the keys and values of what was read before."""
+class _Kept:
+    """Keeps the keys and values that transformers' layers make of the rows."""
 
-    def __init__(self, segments: Sequence[Segment]) -> None:
-        self._segments = segments
+    def __init__(self) -> None:
         self.new: dict[int, KV] = {}
 
     def update(
         self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_: Any, **__: Any
     ) -> KV:
-        """Called by each attention layer; returns all keys and values."""
+        """Called by each attention layer."""
         self.new[layer] = keys, values
-        past = [s.keys[layer] for s in self._segments]
-        if not past:
-            return keys, values
-        return (
-            torch.cat([*(k for k, _ in past), keys], 2),
-            torch.cat([*(v for _, v in past), values], 2),
-        )
+        return keys, values
 
     def get_seq_length(self, layer: int = 0) -> int:
-        """Tokens that were read before."""
-        return sum(len(s.tokens) for s in self._segments)
+        """Tokens that were read before: positions are given, so nobody counts them."""
+        return 0
 
 
 class Engine:
@@ -248,7 +272,14 @@ class Engine:
         self._norm = base.norm
         self._lower = _part(base, 0, self.cut)
         self._upper = _part(base, self.cut, count)
-        self._head: torch.Tensor = model.get_output_embeddings().weight
+        head = model.get_output_embeddings()
+        self._head: torch.Tensor = head.weight
+        self._all = FrozenLinear(head, half=half)
+        # Of four dimensions, so that transformers makes none of its own.
+        self._no_mask = torch.empty(1, 1, 0, 0, device=self._head.device)
+        self._half = half
+        register_attention()
+        base.config._attn_implementation = ATTENTION
         self.version = 0
         self.tokens_read = 0
         self.tokens_learned = 0
@@ -280,18 +311,17 @@ class Engine:
         """
         layout = Layout(branches)
         embedded = self._embed(self._tensor(layout.tokens))
-        mask, positions = self._mask(layout), self._tensor(layout.depths)
-        past = _Past(layout.past)
+        kept = _Kept()
         middle = embedded
         if self.cut:
-            middle = self._run(self._lower, embedded, mask, positions, past)
-        top = self._run(self._upper, middle, mask, positions, past)
+            middle = self._run(self._lower, embedded, layout, kept)
+        top = self._run(self._upper, middle, layout, kept)
         self._count(read=len(layout.tokens))
         for segment, rows in layout.segments:
             segment.hidden = middle[rows].clone()
             segment.keys = {
                 layer: (k[:, :, rows].clone(), v[:, :, rows].clone())
-                for layer, (k, v) in past.new.items()
+                for layer, (k, v) in kept.new.items()
             }
             segment.version = self.version
         for branch, rows in zip(branches, layout.nodes, strict=True):
@@ -304,9 +334,7 @@ class Engine:
         layout = Layout(branches)
         hidden = self._embed(self._tensor(layout.tokens))
         if self.cut:
-            mask, positions = self._mask(layout), self._tensor(layout.depths)
-            past = _Past(layout.past)
-            hidden = self._run(self._lower, hidden, mask, positions, past)
+            hidden = self._run(self._lower, hidden, layout, _Kept())
         self._count(read=len(layout.tokens))
         for branch, rows in zip(branches, layout.nodes, strict=True):
             branch.hidden = hidden[rows].clone()
@@ -318,12 +346,16 @@ class Engine:
         through their keys and values.
         """
         layout = Layout(branches, whole=True)
-        known: list[Any] = [segment.hidden for segment, _ in layout.segments]
-        known += [branch.hidden for branch in branches if len(branch.tokens)]
-        mask, positions = self._mask(layout), self._tensor(layout.depths)
-        middle = torch.cat(known)
-        past = _Past(layout.past)
-        top = self._run(self._upper, middle, mask, positions, past)
+        middle = torch.empty(
+            len(layout.tokens), self._head.shape[1], device=self.device
+        ).to(self._head.dtype)
+        for segment, rows in layout.segments:
+            assert segment.hidden is not None
+            middle[rows] = segment.hidden
+        for branch, rows in zip(branches, layout.nodes, strict=True):
+            if branch.hidden is not None:
+                middle[rows] = branch.hidden
+        top = self._run(self._upper, middle, layout, _Kept())
         self._count(learned=len(layout.tokens))
         return self._rows(layout, top)
 
@@ -334,10 +366,9 @@ class Engine:
             return
         assert segment.parent is None and segment.hidden is not None
         layout = Layout([Branch(segment)])
-        past = _Past(())
-        mask, positions = self._mask(layout), self._tensor(layout.depths)
-        self._run(self._upper, segment.hidden, mask, positions, past)
-        segment.keys.update(past.new)
+        kept = _Kept()
+        self._run(self._upper, segment.hidden, layout, kept)
+        segment.keys.update(kept.new)
         segment.version = self.version
 
     def edge_logits(self, hidden: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -346,7 +377,8 @@ class Engine:
 
     def all_logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits of the whole vocabulary for each row."""
-        return nn.functional.linear(hidden, self._head)
+        logits: torch.Tensor = self._all(hidden)
+        return logits
 
     # -----------------------------------------------------------------------------
 
@@ -359,16 +391,16 @@ class Engine:
         self,
         part: Any,
         hidden: torch.Tensor,
-        mask: torch.Tensor,
-        positions: torch.Tensor,
-        past: _Past,
+        layout: Layout,
+        kept: _Kept,
     ) -> torch.Tensor:
         output = part(
             inputs_embeds=hidden[None],
-            attention_mask=mask,
-            position_ids=positions[None],
-            past_key_values=past,
+            attention_mask=self._no_mask,
+            position_ids=self._tensor(layout.depths)[None],
+            past_key_values=kept,
             use_cache=True,
+            forest=Forest(layout.groves, self._half),
         )
         result: torch.Tensor = output.last_hidden_state[0]
         return result
@@ -380,16 +412,15 @@ class Engine:
             for last, rows in zip(layout.last, layout.nodes, strict=True)
         ]
 
-    def _mask(self, layout: Layout) -> torch.Tensor:
-        return torch.from_numpy(layout.mask)[None, None].to(self.device)
-
     def _tensor(self, values: Iterable[int]) -> torch.Tensor:
         return torch.tensor(list(values), dtype=torch.long, device=self.device)
 
     @torch.no_grad()
     def _check(self, half: bool) -> None:
         """Compares with a plain forward pass: other architectures may scale logits."""
-        ids = list(range(3, 3 + _PROBE_TOKENS))
+        # Ordinary tokens: a row of special ones blows up the least rounding.
+        middle = self._head.shape[0] // 2
+        ids = list(range(middle, middle + _PROBE_TOKENS))
         plain = self.model(self._tensor(ids)[None]).logits[0]
         opening = Segment(None, ids[:2])
         self.read([Branch(opening)])

@@ -21,10 +21,14 @@ probability p_old when it was drawn, and now has p:
   continue some option. Under the constraint it is 1 by construction; without it the
   model must have learned it. It needs no label, and makes the trained model good in a
   runtime that knows no constraint.
+- Samples are gone over `PASSES` times, a few tasks a step: a small model needs many
+  steps, and only its upper layers are run again. Meanwhile openings keep the keys and
+  values with which the samples were drawn.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,7 +39,7 @@ import torch
 from agentgym.core.errors import TrainingDiverged
 from agentgym.core.trajectory import Group
 from agentgym.policies.base import UpdateStats
-from agentgym.policies.llm.engine import Branch, Engine, Segment
+from agentgym.policies.llm.engine import Branch, Engine
 from agentgym.policies.llm.lora import lora_layers
 from agentgym.policies.llm.state import State, Trace
 from agentgym.policies.llm.trie import TOOL, VALUE
@@ -44,16 +48,18 @@ from agentgym.policies.llm.workers import Workers
 COMPONENTS = {TOOL: "tool_selection", VALUE: "parameter_selection"}
 """The component of an agent that each kind of edge is part of."""
 
-PASSES = 1
+PASSES = 2
 """Times that an update goes over its samples; only the upper layers are run again."""
+_TOGETHER = 3
+"""Tasks of one step. A small model learns more from many small steps than from few."""
 _CLIP = 0.3
 """How far above 1 later passes count the ratio of probabilities."""
 _BLAME = 0.5
 """Weight of what went wrong, relative to what went right."""
 _SETTLED = -0.03
 """Log-probability above which a choice that went well has nothing to teach."""
-_WRITTEN = 16
-"""Completions on which an update takes the format loss."""
+_WRITTEN = 4
+"""Completions on which a step takes the format loss."""
 _NEGLIGIBLE = 0.01
 """Weights that are not worth reading a branch for: blunders of exploration."""
 FORMAT_WEIGHT = 0.3
@@ -72,6 +78,8 @@ class _Push:
     weight: float
     before: float
     """Log-probability when it was drawn; NaN if that is what it is now."""
+    now: float = math.nan
+    """Log-probability when it was last learned from."""
 
 
 @dataclass(slots=True, eq=False)
@@ -79,6 +87,7 @@ class _Sampled:
     """A state, and what is to be learned from what siblings drew there.
 
     Attributes:
+        task: Number of the group that it is from.
         written: An option that did well, if any.
         answer: Its completion, behind the prompt, where the format loss is taken on it.
         places: Of the trie, at which a choice is pushed or the tool is chosen: what
@@ -86,10 +95,16 @@ class _Sampled:
     """
 
     state: State
+    task: int = 0
     written: int = -1
     answer: Branch | None = None
     pushes: list[_Push] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that was drawn went well, and is nearly certain by now."""
+        return all(p.weight > 0 and p.now > _SETTLED for p in self.pushes)
 
     def write(self) -> None:
         """Takes the format loss on an option that did well."""
@@ -132,24 +147,30 @@ class Learner:
         entropy: float,
         trainable: frozenset[str],
     ) -> UpdateStats:
-        """Takes all passes over the samples, each with one step of Adam."""
+        """Takes all passes over the samples, with a step of Adam for every few tasks."""
         kinds = [kind for kind, name in COMPONENTS.items() if name in trainable]
         sampled, states, steps = _collect(groups, kinds)
         stats = UpdateStats(steps_learned=steps)
         stats.gradient_norms = dict.fromkeys(COMPONENTS.values(), 0.0)
-        if not sampled:
-            return stats
-        written = sum(one.answer is not None for one in sampled)
         # Adam takes full steps however small a gradient is, so that an update from few
         # states must be slowed down by hand.
         told = sum(bool(one.pushes) for one in sampled)
-        rate = learning_rate * min(1.0, max(0.25, 2.0 * told / states))
-        for _ in range(PASSES):
-            for opening in {id(o): o for o in map(_opening, sampled)}.values():
-                self._engine.refresh(opening)
-            self._step(rate, self._gradients(sampled, entropy, written, stats), stats)
-            self._engine.version += 1
+        rate = learning_rate * min(1.0, max(0.25, 2.0 * told / max(1, states)))
+        for number in range(PASSES):
+            # What the first pass found settled has nothing more to teach.
+            left = [one for one in sampled if not (number and one.settled)]
+            for some in self._portions(left):
+                self._step(rate, self._gradients(some, entropy, stats), stats)
+        self._engine.version += 1
         return stats
+
+    def _portions(self, sampled: Sequence[_Sampled]) -> list[list[_Sampled]]:
+        """What each step learns from: some of the tasks, drawn at random."""
+        tasks = sorted({one.task for one in sampled})
+        np.random.default_rng(self._steps).shuffle(tasks)
+        count = -(-len(tasks) // _TOGETHER)
+        chosen = [set(tasks[i::count]) for i in range(count)]
+        return [[one for one in sampled if one.task in some] for some in chosen]
 
     # The loss --------------------------------------------------------------------
 
@@ -157,10 +178,10 @@ class Learner:
         self,
         sampled: Sequence[_Sampled],
         entropy: float,
-        written: int,
         stats: UpdateStats,
     ) -> dict[str, torch.Tensor]:
         """Of the mean loss; parts of it are worked out side by side."""
+        written = sum(one.answer is not None for one in sampled)
         parameters = list(self._parameters.values())
         total = [torch.zeros_like(p) for p in parameters]
         stats.loss = stats.entropy = 0.0
@@ -203,8 +224,9 @@ class Learner:
         for sampled, numbers, hidden in zip(chunk, nodes, rows, strict=False):
             edges = self._edges(sampled, numbers, hidden)
             loss = loss - self._gain(sampled, edges, entropy, stats) / states
-        for sampled, hidden in zip(formatted, rows[len(chunk) :], strict=True):
-            loss = loss + FORMAT_WEIGHT * self._off_format(sampled, hidden) / written
+        if formatted:
+            off = self._off_format(formatted, rows[len(chunk) :])
+            loss = loss + FORMAT_WEIGHT * off / written
         stats.loss += float(loss.detach())
         return loss
 
@@ -257,6 +279,7 @@ class Learner:
         for push in sampled.pushes:
             now = torch.stack([edges[e] for e in push.edges]).sum()
             before = now.detach() if np.isnan(push.before) else push.before
+            push.now = float(now.detach())
             ratio = torch.exp(now.detach() - before).clamp(max=1 + _CLIP)
             gain = gain + push.weight * ratio * now
         nodes = sampled.state.trie.nodes
@@ -268,15 +291,23 @@ class Learner:
             gain = gain + entropy * spread
         return gain
 
-    def _off_format(self, sampled: _Sampled, hidden: torch.Tensor) -> torch.Tensor:
-        """Mean of - log mass over the tokens of a completion."""
-        logits = self._engine.all_logits(hidden)
-        everything = torch.logsumexp(logits, -1)
-        following = sampled.continuations()
-        right = torch.stack(
-            [torch.logsumexp(logits[i, list(t)], -1) for i, t in enumerate(following)]
-        )
-        return (everything - right).mean()
+    def _off_format(
+        self, formatted: Sequence[_Sampled], rows: Sequence[torch.Tensor]
+    ) -> torch.Tensor:
+        """Sum over completions of the mean of - log mass over their tokens."""
+        # In one product: it is the vocabulary that takes time to go through.
+        logits = self._engine.all_logits(torch.cat(list(rows)))
+        off = torch.logsumexp(logits, -1)
+        shares = torch.cat([torch.full((len(own),), 1 / len(own)) for own in rows])
+        following = [t for sampled in formatted for t in sampled.continuations()]
+        widest = max(map(len, following))
+        # Short lists are filled up with a token that is there already, at no weight.
+        tokens = torch.tensor([[*t, *[min(t)] * (widest - len(t))] for t in following])
+        filling = torch.tensor([[i >= len(t) for i in range(widest)] for t in following])
+        allowed = logits.gather(1, tokens.to(logits.device))
+        allowed = allowed.masked_fill(filling.to(logits.device), -torch.inf)
+        off = off - torch.logsumexp(allowed, -1)
+        return (off * shares.to(off.device)).sum()
 
     # The step --------------------------------------------------------------------
 
@@ -332,7 +363,7 @@ def _collect(
     """What there is to learn; and in how many states and steps it was looked for."""
     found: dict[int, _Sampled] = {}
     steps = 0
-    for group in groups:
+    for task, group in enumerate(groups):
         for trajectory in group.trajectories:
             for step in trajectory.steps:
                 both = step.advantage, step.parameter_advantage
@@ -340,7 +371,7 @@ def _collect(
                     continue
                 steps += 1
                 state = step.trace.state
-                sampled = found.setdefault(id(state), _Sampled(state))
+                sampled = found.setdefault(id(state), _Sampled(state, task))
                 for kind in kinds:
                     push = _push(step.trace, kind, both[kind])
                     if push is not None:
@@ -348,7 +379,8 @@ def _collect(
                         if push.weight > 0:
                             sampled.written = step.trace.option
     good = [sampled for sampled in found.values() if sampled.written >= 0]
-    for sampled in good[:: -(-len(good) // _WRITTEN) or 1]:
+    most = _WRITTEN * -(-len(groups) // _TOGETHER)
+    for sampled in good[:: -(-len(good) // most) or 1]:
         sampled.write()
     for sampled in found.values():
         trie = sampled.state.trie
@@ -376,10 +408,6 @@ def _balance(pushes: list[_Push]) -> None:
         push.weight /= total
 
 
-def _opening(sampled: _Sampled) -> Segment:
-    return sampled.state.segment.chain[0]
-
-
 def _push(trace: Trace, kind: int, advantage: float | None) -> _Push | None:
     trie = trace.state.trie
     path = trie.paths[trace.option]
@@ -395,14 +423,21 @@ def _push(trace: Trace, kind: int, advantage: float | None) -> _Push | None:
 
 
 def _chunks(sampled: Sequence[_Sampled]) -> list[list[_Sampled]]:
+    """States that are read together: what they share is read once."""
     chunks: list[list[_Sampled]] = []
+    shared: set[int] = set()
     room = 0
     for one in sampled:
-        nodes = one.state.trie.to_read(one.places)
-        need = sum(len(s.tokens) for s in one.state.segment.chain[1:]) + len(nodes)
+        turns = one.state.segment.chain[1:]
+        own = len(one.state.trie.to_read(one.places))
+        own += len(one.answer.tokens) if one.answer else 0
+        need = own + sum(len(s.tokens) for s in turns if id(s) not in shared)
         if not chunks or need > room:
             chunks.append([])
+            shared = set()
             room = _CHUNK
+            need = own + sum(len(s.tokens) for s in turns)
         chunks[-1].append(one)
+        shared.update(map(id, turns))
         room -= need
     return chunks

@@ -1,0 +1,244 @@
+"""Attention over a forest of tokens, without what no token attends to.
+
+Conversations with the same tools begin alike: nearly all that a token attends to is the
+opening, which all of them share, and of the rest it sees only its own conversation. So
+the opening's keys are met by all rows in one product, without a mask, and the rows of
+each conversation meet their own keys apart. That is half the work of one masked product
+over everything, and a third of it with gradients, of which the opening needs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+if TYPE_CHECKING:
+    from agentgym.policies.llm.engine import Segment
+
+NAME = "agentgym_forest"
+
+_MULTIPLE = 64
+"""Shapes in half precision are multiples of this: see `lora`."""
+
+
+@dataclass(slots=True)
+class Tree:
+    """Rows that may attend to each other, and to segments that were read before.
+
+    Attributes:
+        rows: In the forest.
+        past: Segments, other than the opening.
+        hidden: What each row does not attend to: columns are the past, then the rows.
+    """
+
+    rows: slice
+    past: list[Segment]
+    hidden: torch.Tensor
+
+
+@dataclass(slots=True)
+class Grove:
+    """Trees behind one opening; their rows stand together.
+
+    Attributes:
+        opening: Was read before; None if its rows are among these.
+    """
+
+    opening: Segment | None
+    rows: slice
+    trees: list[Tree]
+
+
+@dataclass(slots=True)
+class Forest:
+    """What attention must know of the rows; `half` multiplies in half precision."""
+
+    groves: list[Grove]
+    half: bool
+
+
+def register() -> None:
+    """Makes transformers know this kind of attention."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
+    AttentionInterface.register(NAME, _attention)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+
+
+def _attention(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    *,
+    scaling: float,
+    forest: Forest | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
+    """Called by each attention layer of a transformers model."""
+    if forest is None:  # The model runs by itself, as in `generate`.
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+        output, _ = sdpa_attention_forward(
+            module, query, key, value, mask, scaling=scaling, **options
+        )
+        return output, None
+    grouped = query[0].unflatten(0, (key.shape[1], -1))
+    output = _ForestAttention.apply(
+        grouped, key[0], value[0], scaling, forest, module.layer_idx
+    )
+    return output.flatten(0, 1).transpose(0, 1)[None], None
+
+
+class _ForestAttention(torch.autograd.Function):
+    """Of queries [key heads, queries of each, rows, size] and keys [key heads, ...].
+
+    Keys and values of what was read before get no gradient.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        scaling: float,
+        forest: Forest,
+        layer: int,
+    ) -> torch.Tensor:
+        output = torch.empty_like(query, memory_format=torch.contiguous_format)
+        weights = []
+        for grove in forest.groves:
+            if grove.opening is None:
+                output[:, :, grove.rows] = _plain(query, key, value, scaling, grove)
+                continue
+            own = query[:, :, grove.rows] * scaling
+            keys, values, length = _opening(grove, layer, forest.half)
+            scores = _products(own, keys, grove, -torch.inf)
+            start = keys.shape[1]
+            scores[..., length:start] = -torch.inf
+            for tree, at, columns in _trees(grove, start):
+                part = _product(own[:, :, at], _all(tree, layer, key, 0).mT)
+                part.masked_fill_(tree.hidden, -torch.inf)
+                scores[:, :, at, columns] = part
+            weight = torch.softmax(scores, -1)
+            result = _product(weight[..., :start], values).float()
+            for tree, at, columns in _trees(grove, start):
+                own_values = _all(tree, layer, value, 1)
+                result[:, :, at] += _product(weight[:, :, at, columns], own_values)
+            output[:, :, grove.rows] = result[:, :, : own.shape[2]]
+            weights.append(weight)
+        if any(ctx.needs_input_grad):
+            ctx.save_for_backward(query, key, value, output, *weights)
+            ctx.given = scaling, forest, layer
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        (gradient,) = gradients
+        query, key, value, output, *weights = ctx.saved_tensors
+        scaling, forest, layer = ctx.given
+        to_query = torch.empty_like(query, memory_format=torch.contiguous_format)
+        to_key, to_value = torch.zeros_like(key), torch.zeros_like(value)
+        for grove, weight in zip(forest.groves, weights, strict=True):
+            own = query[:, :, grove.rows] * scaling
+            told = gradient[:, :, grove.rows]
+            keys, values, _ = _opening(grove, layer, forest.half)
+            start = keys.shape[1]
+            change = _products(told, values, grove, 0.0)
+            for tree, at, columns in _trees(grove, start):
+                own_values = _all(tree, layer, value, 1)
+                change[:, :, at, columns] = _product(told[:, :, at], own_values.mT)
+            mean = (told * output[:, :, grove.rows]).sum(-1, keepdim=True)
+            change[:, :, : own.shape[2]] -= mean
+            change *= weight
+            result = _product(change[..., :start], keys).float()
+            for tree, at, columns in _trees(grove, start):
+                part = change[:, :, at, columns]
+                result[:, :, at] += _product(part, _all(tree, layer, key, 0))
+                new = slice(part.shape[-1] - part.shape[-2], None)
+                to_key[:, tree.rows] = _turned(part[..., new], own[:, :, at])
+                part = weight[:, :, at, columns]
+                to_value[:, tree.rows] = _turned(part[..., new], told[:, :, at])
+            to_query[:, :, grove.rows] = result[:, :, : own.shape[2]] * scaling
+        return to_query, to_key, to_value, None, None, None
+
+
+def _plain(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    scaling: float,
+    grove: Grove,
+) -> torch.Tensor:
+    """Where the opening itself is read, which never needs a gradient."""
+    (tree,) = grove.trees
+    own = [tensor[:, tree.rows][:, None] for tensor in (key, value)]
+    keys, values = (tensor.expand(-1, query.shape[1], -1, -1) for tensor in own)
+    return nn.functional.scaled_dot_product_attention(
+        query[:, :, tree.rows], keys, values, ~tree.hidden, scale=scaling
+    )
+
+
+def _opening(
+    grove: Grove, layer: int, half: bool
+) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """Keys and values of the opening, and how many are not padding."""
+    assert grove.opening is not None
+    keys, values = (tensor[0] for tensor in grove.opening.keys[layer])
+    length = keys.shape[1]
+    if half:
+        padding = (0, 0, 0, -length % _MULTIPLE)
+        keys, values = (
+            nn.functional.pad(tensor.bfloat16(), padding) for tensor in (keys, values)
+        )
+    return keys, values, length
+
+
+def _products(
+    rows: torch.Tensor, columns: torch.Tensor, grove: Grove, fill: float
+) -> torch.Tensor:
+    """Of all rows with the opening's columns, with room for those of the trees."""
+    half = columns.dtype != rows.dtype
+    count, start = rows.shape[2], columns.shape[1]
+    padding = -count % _MULTIPLE if half else 0
+    widest = max(tree.hidden.shape[1] for tree in grove.trees)
+    shape = (*rows.shape[:2], count + padding, start + widest)
+    result = torch.empty(shape, device=rows.device)
+    result[..., start:] = fill
+    given = nn.functional.pad(rows.to(columns.dtype), (0, 0, 0, padding))
+    result[..., :start] = _product(given, columns.mT)
+    return result
+
+
+def _trees(grove: Grove, start: int) -> Iterator[tuple[Tree, slice, slice]]:
+    """Trees with their rows in the grove, and their columns."""
+    first = grove.rows.start
+    for tree in grove.trees:
+        rows = slice(tree.rows.start - first, tree.rows.stop - first)
+        yield tree, rows, slice(start, start + tree.hidden.shape[1])
+
+
+def _all(tree: Tree, layer: int, new: torch.Tensor, which: int) -> torch.Tensor:
+    """A tree's keys, or values: those of the past, then the new ones."""
+    own = new[:, tree.rows]
+    if not tree.past:
+        return own
+    return torch.cat([*(s.keys[layer][which][0] for s in tree.past), own], 1)
+
+
+def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Of [heads, queries, rows, x] and [heads, x, y], in the precision of the latter."""
+    result = torch.bmm(a.to(b.dtype).flatten(1, 2), b)
+    return result.unflatten(1, a.shape[1:3])
+
+
+def _turned(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The product of [heads, queries, rows, x], turned, and [heads, queries, rows, y]."""
+    return torch.bmm(a.to(b.dtype).flatten(1, 2).mT, b.flatten(1, 2))
