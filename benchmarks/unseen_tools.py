@@ -1,11 +1,12 @@
 """Whether training on some tools makes an agent better with others: three seeds.
 
     python benchmarks/unseen_tools.py
+    python benchmarks/unseen_tools.py --policy llm --seeds 1
 
 Each seed makes a file of 400 function-calling tasks with 300 tools (`_function_calls`
-says how), trains the planner on the 220 tasks of its training split, and measures it,
-beside the untrained one, on 120 held-out tasks whose tools and wordings are nowhere in
-training. A task counts as right if every call was right, none was needless, and none
+says how), trains a policy (the planner, if nothing is said) on the 220 tasks of its
+training split, and measures it, beside the untrained one, on 120 held-out tasks whose
+tools and wordings are nowhere in training. A task counts as right if every call was right, none was needless, and none
 was made where none was right. Those last ones, where the right tool is missing and the
 agent should abstain, are counted apart as well.
 
@@ -40,7 +41,7 @@ tasks = scenario.tasks("heldout", 0, 10**6)
 rollout = Rollout(scenario, max_steps=10)
 found = {}
 for name, policy in (
-    ("untrained", create_policy("planner", settings["seed"])),
+    ("untrained", create_policy(settings["policy"], settings["seed"])),
     ("trained", TrainedAgent.load(result.model).policy),
 ):
     episodes = evaluate(policy, rollout, tasks).trajectories
@@ -52,12 +53,12 @@ json.dump(found, sys.stdout)
 """
 
 
-def run(seed: int, episodes: int | None) -> Row:
+def run(policy: str, seed: int, episodes: int | None) -> Row:
     """Trains and measures one seed."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tasks.jsonl"
         write_tasks(path, seed)
-        settings = {"tasks": str(path), "seed": seed}
+        settings = {"tasks": str(path), "policy": policy, "seed": seed}
         if episodes is not None:
             settings["episodes"] = episodes
         done = measure(
@@ -108,12 +109,16 @@ def cells(row: Row) -> list[str]:
 
 def main() -> None:
     """Runs the seeds and prints their rows."""
-    options = parser(__doc__).parse_args()
-    seeds, episodes = (range(1), 1_000) if options.quick else (range(3), None)
+    made = parser(__doc__)
+    made.add_argument("--policy", choices=("planner", "llm"), default="planner")
+    made.add_argument("--seeds", type=int, default=3, help="how many; 3 by default")
+    options = made.parse_args()
+    seeds = range(1 if options.quick else options.seeds)
+    episodes = 1_000 if options.quick else None
     rows = []
     for seed in seeds:
         say(f"seed {seed} ...")
-        rows.append(run(seed, episodes))
+        rows.append(run(options.policy, seed, episodes))
     header = ["seed"]
     for name in ("all tasks", "where a call is right", "where none is"):
         header += [f"{name}: untrained", "trained", "gain (95% interval)"]
@@ -134,7 +139,7 @@ def main() -> None:
         name="unseen_tools",
         rows=rows,
         ratio=_ratio(rows),
-        peer="the untrained policy on the same held-out tasks",
+        peer=f"the untrained {options.policy} on the same held-out tasks",
         text=(
             f"{count}, {rows[0]['abstain_tasks']} of them without a right call\n\n"
             f"{table([*header, 'training s'], [cells(row) for row in rows])}\n\n"
