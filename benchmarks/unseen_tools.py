@@ -6,9 +6,9 @@
 Each seed makes a file of 400 function-calling tasks with 300 tools (`_function_calls`
 says how), trains a policy (the planner, if nothing is said) on the 220 tasks of its
 training split, and measures it, beside the untrained one, on 120 held-out tasks whose
-tools and wordings are nowhere in training. A task counts as right if every call was right, none was needless, and none
-was made where none was right. Those last ones, where the right tool is missing and the
-agent should abstain, are counted apart as well.
+tools and wordings are nowhere in training. A task counts as right if every call was
+right, none was needless, and none was made where none was right. Those last ones, where
+the right tool is missing and the agent should abstain, are counted apart as well.
 
 The gain is measured on the same tasks, so its interval is that of the mean of paired
 differences.
