@@ -147,7 +147,7 @@ class Learner:
         entropy: float,
         trainable: frozenset[str],
     ) -> UpdateStats:
-        """Takes all passes over the samples, with a step of Adam for every few tasks."""
+        """Takes all passes over the samples, a step of Adam for every few tasks."""
         kinds = [kind for kind, name in COMPONENTS.items() if name in trainable]
         sampled, states, steps = _collect(groups, kinds)
         stats = UpdateStats(steps_learned=steps)
@@ -303,7 +303,8 @@ class Learner:
         widest = max(map(len, following))
         # Short lists are filled up with a token that is there already, at no weight.
         tokens = torch.tensor([[*t, *[min(t)] * (widest - len(t))] for t in following])
-        filling = torch.tensor([[i >= len(t) for i in range(widest)] for t in following])
+        lengths = torch.tensor([[len(t)] for t in following])
+        filling = torch.arange(widest) >= lengths
         allowed = logits.gather(1, tokens.to(logits.device))
         allowed = allowed.masked_fill(filling.to(logits.device), -torch.inf)
         off = off - torch.logsumexp(allowed, -1)
