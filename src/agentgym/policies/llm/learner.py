@@ -74,6 +74,7 @@ _CHUNK = 384
 class _Push:
     """One part of a decision, and how strongly to make it likelier."""
 
+    kind: int
     edges: list[int]
     weight: float
     before: float
@@ -398,15 +399,18 @@ def _collect(
     return learned, len(found), steps
 
 
-def _balance(pushes: list[_Push]) -> None:
-    """Gives every state the same say, whether many siblings stood there or few.
+def _balance(pushes: Sequence[_Push]) -> None:
+    """Gives the tool of every state the same say, and its arguments as much.
 
-    Otherwise a state at which one of many found the right choice, of which there is
-    most to learn, would hardly be heard.
+    Otherwise a state at which one of many siblings found the right choice, of which
+    there is most to learn, would hardly be heard; nor would the arguments, which only
+    those draw who have the right tool.
     """
-    total = sum(abs(push.weight) for push in pushes)
-    for push in pushes:
-        push.weight /= total
+    for kind in COMPONENTS:
+        own = [push for push in pushes if push.kind == kind]
+        total = sum(abs(push.weight) for push in own)
+        for push in own:
+            push.weight /= total
 
 
 def _push(trace: Trace, kind: int, advantage: float | None) -> _Push | None:
@@ -420,7 +424,7 @@ def _push(trace: Trace, kind: int, advantage: float | None) -> _Push | None:
     if weight < 0:
         likely = 0.0 if np.isnan(before) else float(np.exp(before - drawn))
         weight *= _BLAME * min(1.0, likely)
-    return _Push(edges, weight, before) if abs(weight) > _NEGLIGIBLE else None
+    return _Push(kind, edges, weight, before) if abs(weight) > _NEGLIGIBLE else None
 
 
 def _chunks(sampled: Sequence[_Sampled]) -> list[list[_Sampled]]:

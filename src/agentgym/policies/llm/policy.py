@@ -74,7 +74,7 @@ class LlmPolicy(Policy):
 
     name = "llm"
     training_defaults = {
-        "episodes": 20_000,
+        "episodes": 16_000,
         "learning_rate": 0.0015,
         "group_size": 96,
         "batch_size": 12,
