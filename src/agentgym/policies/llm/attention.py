@@ -90,7 +90,7 @@ def _attention(
         )
         return output, None
     grouped = query[0].unflatten(0, (key.shape[1], -1))
-    output = _ForestAttention.apply(
+    output = _ForestAttention.apply(  # type: ignore[no-untyped-call]
         grouped, key[0], value[0], scaling, forest, module.layer_idx
     )
     return output.flatten(0, 1).transpose(0, 1)[None], None
@@ -234,11 +234,11 @@ def _all(tree: Tree, layer: int, new: torch.Tensor, which: int) -> torch.Tensor:
 
 
 def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Of [heads, queries, rows, x] and [heads, x, y], in the precision of the latter."""
+    """Of [heads, queries, rows, x] and [heads, x, y], in the latter's precision."""
     result = torch.bmm(a.to(b.dtype).flatten(1, 2), b)
-    return result.unflatten(1, a.shape[1:3])
+    return torch.unflatten(result, 1, a.shape[1:3])
 
 
 def _turned(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The product of [heads, queries, rows, x], turned, and [heads, queries, rows, y]."""
+    """Of [heads, queries, rows, x], turned, and [heads, queries, rows, y]."""
     return torch.bmm(a.to(b.dtype).flatten(1, 2).mT, b.flatten(1, 2))

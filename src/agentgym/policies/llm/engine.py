@@ -180,12 +180,11 @@ class Layout:
             self.segments.append((segment, rows))
             self.tokens += segment.tokens
             self.depths += range(segment.start, segment.end)
-        nodes = 0
         for i in own:
             branch = branches[i]
-            self.nodes[i] = slice(len(self.tokens), len(self.tokens) + len(branch.tokens))
+            first = len(self.tokens)
+            self.nodes[i] = slice(first, first + len(branch.tokens))
             self.tokens += branch.tokens
-            nodes += len(branch.tokens)
             depth: list[int] = []
             for p in branch.parents:
                 depth.append(branch.segment.end if p < 0 else depth[p] + 1)

@@ -74,6 +74,7 @@ _CHUNK = 384
 class _Push:
     """One part of a decision, and how strongly to make it likelier."""
 
+    kind: int
     edges: list[int]
     weight: float
     before: float
@@ -147,7 +148,7 @@ class Learner:
         entropy: float,
         trainable: frozenset[str],
     ) -> UpdateStats:
-        """Takes all passes over the samples, with a step of Adam for every few tasks."""
+        """Takes all passes over the samples, a step of Adam for every few tasks."""
         kinds = [kind for kind, name in COMPONENTS.items() if name in trainable]
         sampled, states, steps = _collect(groups, kinds)
         stats = UpdateStats(steps_learned=steps)
@@ -303,7 +304,8 @@ class Learner:
         widest = max(map(len, following))
         # Short lists are filled up with a token that is there already, at no weight.
         tokens = torch.tensor([[*t, *[min(t)] * (widest - len(t))] for t in following])
-        filling = torch.tensor([[i >= len(t) for i in range(widest)] for t in following])
+        lengths = torch.tensor([[len(t)] for t in following])
+        filling = torch.arange(widest) >= lengths
         allowed = logits.gather(1, tokens.to(logits.device))
         allowed = allowed.masked_fill(filling.to(logits.device), -torch.inf)
         off = off - torch.logsumexp(allowed, -1)
@@ -397,15 +399,18 @@ def _collect(
     return learned, len(found), steps
 
 
-def _balance(pushes: list[_Push]) -> None:
-    """Gives every state the same say, whether many siblings stood there or few.
+def _balance(pushes: Sequence[_Push]) -> None:
+    """Gives the tool of every state the same say, and its arguments as much.
 
-    Otherwise a state at which one of many found the right choice, of which there is
-    most to learn, would hardly be heard.
+    Otherwise a state at which one of many siblings found the right choice, of which
+    there is most to learn, would hardly be heard; nor would the arguments, which only
+    those draw who have the right tool.
     """
-    total = sum(abs(push.weight) for push in pushes)
-    for push in pushes:
-        push.weight /= total
+    for kind in COMPONENTS:
+        own = [push for push in pushes if push.kind == kind]
+        total = sum(abs(push.weight) for push in own)
+        for push in own:
+            push.weight /= total
 
 
 def _push(trace: Trace, kind: int, advantage: float | None) -> _Push | None:
@@ -419,7 +424,7 @@ def _push(trace: Trace, kind: int, advantage: float | None) -> _Push | None:
     if weight < 0:
         likely = 0.0 if np.isnan(before) else float(np.exp(before - drawn))
         weight *= _BLAME * min(1.0, likely)
-    return _Push(edges, weight, before) if abs(weight) > _NEGLIGIBLE else None
+    return _Push(kind, edges, weight, before) if abs(weight) > _NEGLIGIBLE else None
 
 
 def _chunks(sampled: Sequence[_Sampled]) -> list[list[_Sampled]]:

@@ -74,10 +74,10 @@ class LlmPolicy(Policy):
 
     name = "llm"
     training_defaults = {
-        "episodes": 12_000,
+        "episodes": 16_000,
         "learning_rate": 0.0015,
-        "group_size": 32,
-        "batch_size": 6,
+        "group_size": 96,
+        "batch_size": 12,
         "exploration": 0.1,
         "entropy": 0.02,
         "eval_every": 2_000,
