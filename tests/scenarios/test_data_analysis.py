@@ -26,7 +26,7 @@ from agentgym.core.task import DIFFICULTIES, SPLITS, Split, Task
 from agentgym.core.tools import FailureKind, ToolCall, ToolError, ToolRunner, tool_map
 from agentgym.policies.calls.candidates import described_values
 from agentgym.scenarios.checks import check_scenario
-from agentgym.scenarios.data_analysis import datasets, tools
+from agentgym.scenarios.data_analysis import charts, datasets, tools
 from agentgym.scenarios.data_analysis import scenario as scenario_module
 from agentgym.scenarios.data_analysis.charts import (
     CHART_KINDS,
@@ -450,6 +450,23 @@ def test_a_chart_shows_what_it_should(
 def test_charts_of_different_data_differ() -> None:
     images = [draw_chart(kind, PAIR).png for kind in CHART_KINDS]
     assert all(a != b for a, b in itertools.combinations(images, 2))
+
+
+def test_a_chart_does_not_depend_on_those_drawn_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    many = Series(
+        "month", "b", tuple(f"2024-{m:02}" for m in range(1, 13)), (3e5,) * 12
+    )
+    cases = [(k, d) for d in (GROUPS, PAIR, many) for k in CHART_KINDS]
+    first = [draw_chart(kind, data) for kind, data in cases]
+    with monkeypatch.context() as broken:
+        broken.setattr(charts, "read_axes", lambda axes: 1 / 0)
+        for kind, data in cases:
+            with pytest.raises(ZeroDivisionError):
+                draw_chart(kind, data)
+    again = [draw_chart(kind, data) for kind, data in reversed(cases)]
+    assert again == first[::-1]
 
 
 def test_a_chart_that_cannot_be_drawn_is_refused(world: World) -> None:

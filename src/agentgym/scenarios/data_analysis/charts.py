@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PathCollection
+from matplotlib.container import Container
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -64,46 +66,40 @@ class Chart:
     shown: Shown
 
 
+_free: dict[bool, list[Axes]] = {True: [], False: []}
+"""Empty axes to draw on, by whether they are marked with numbers or with texts.
+
+Making them, and the marks on them, takes as long as drawing. Whoever draws takes some
+away and puts them back when all went well: a drawing that is broken off is lost.
+"""
+
+
 def draw_chart(kind: ChartKind, data: Series) -> Chart:
     """Draws a chart.
 
     Raises:
         ValueError: The data cannot be drawn that way.
     """
-    figure = Figure(figsize=_INCHES, dpi=_DPI)
-    FigureCanvasAgg(figure)
-    axes = figure.add_axes((0.2, 0.18, 0.75, 0.75))
     numeric = not data.x or not isinstance(data.x[0], str)
     if kind == "histogram":
-        values = data.x if not data.y else data.y
         if not data.y and not numeric:
             raise ValueError("a histogram needs numbers")
-        axes.hist(values, bins=BINS)
-        axes.set_xlabel(data.y_label if data.y else data.x_label)
-        axes.set_ylabel("count")
+        x_label, y_label = data.y_label if data.y else data.x_label, "count"
+    elif not data.y:
+        raise ValueError(f"a {kind} chart needs two sides; only one was computed")
     else:
-        if not data.y:
-            raise ValueError(f"a {kind} chart needs two sides; only one was computed")
-        places: Sequence[float] = (
-            [float(x) for x in data.x] if numeric else range(len(data.x))
-        )
-        if kind == "line":
-            axes.plot(places, data.y)
-        elif kind == "bar":
-            axes.bar(places, data.y)
-        else:
-            axes.scatter(places, data.y, s=8)
-        if not numeric:
-            few = len(data.x) <= _LABELLED
-            at = list(range(len(data.x))) if few else [0, len(data.x) - 1]
-            axes.set_xticks(at, [str(data.x[i]) for i in at], rotation=20, fontsize=7)
-        axes.set_xlabel(data.x_label)
-        axes.set_ylabel(data.y_label)
-    # Few ticks: drawing their labels is most of the work.
-    axes.locator_params(axis="y", nbins=3)
-    if numeric:
-        axes.locator_params(axis="x", nbins=3)
+        x_label, y_label = data.x_label, data.y_label
+    marked = numeric or kind == "histogram"
+    try:
+        axes = _free[marked].pop()
+    except IndexError:
+        axes = _new_axes(marked)
+    drawn = _draw(axes, kind, data, numeric)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
     stream = io.BytesIO()
+    figure = axes.get_figure(root=True)
+    assert figure is not None
     # Without the name of the program: the same chart is the same bytes.
     figure.savefig(
         stream,
@@ -111,7 +107,46 @@ def draw_chart(kind: ChartKind, data: Series) -> Chart:
         metadata={"Software": None},
         pil_kwargs={"compress_level": 1},
     )
-    return Chart(stream.getvalue(), read_axes(axes))
+    chart = Chart(stream.getvalue(), read_axes(axes))
+    drawn.remove()
+    axes.relim()
+    axes.autoscale()
+    axes.set_prop_cycle(None)
+    _free[marked].append(axes)
+    return chart
+
+
+def _new_axes(numeric: bool) -> Axes:
+    figure = Figure(figsize=_INCHES, dpi=_DPI)
+    FigureCanvasAgg(figure)
+    axes = figure.add_axes((0.2, 0.18, 0.75, 0.75))
+    # Few ticks: drawing their labels is most of the work.
+    axes.locator_params(axis="y", nbins=3)
+    if numeric:
+        axes.locator_params(axis="x", nbins=3)
+    return axes
+
+
+def _draw(
+    axes: Axes, kind: ChartKind, data: Series, numeric: bool
+) -> Artist | Container:
+    """Draws on empty axes; returns what has to be removed to empty them again."""
+    if kind == "histogram":
+        _, _, bars = axes.hist(data.y or data.x, bins=BINS)
+        assert isinstance(bars, Container)
+        return bars
+    if not numeric:
+        few = len(data.x) <= _LABELLED
+        at = list(range(len(data.x))) if few else [0, len(data.x) - 1]
+        axes.set_xticks(at, [str(data.x[i]) for i in at], rotation=20, fontsize=7)
+    places: Sequence[float] = (
+        [float(x) for x in data.x] if numeric else range(len(data.x))
+    )
+    if kind == "line":
+        return axes.plot(places, data.y)[0]
+    if kind == "bar":
+        return axes.bar(places, data.y)
+    return axes.scatter(places, data.y, s=8)
 
 
 def read_axes(axes: Axes) -> Shown:

@@ -121,10 +121,10 @@ class DataAnalysis(Scenario):
     def training_defaults(self) -> dict[str, Any]:
         """Many small updates: plans are long, and are learned call by call."""
         return {
-            "episodes": 14_000,
-            "eval_every": 7_000,
+            "episodes": 17_000,
+            "eval_every": 8_500,
             "learning_rate": 0.01,
-            "batch_size": 24,
+            "batch_size": 16,
             "group_size": 8,
         }
 

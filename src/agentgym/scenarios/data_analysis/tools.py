@@ -385,11 +385,15 @@ def _where(world: World) -> tuple[str, list[Any]]:
 
 
 def _frame(world: World, table: Table, *names: str) -> pd.DataFrame:
-    """Columns of numbers."""
+    """Columns of numbers, of the rows that the filters leave."""
     picked = ", ".join(_number(table, name) for name in names)
-    where, bound = _where(world)
-    rows = table.fetch(f"SELECT {picked} FROM data{where}", bound)
-    return pd.DataFrame(rows, columns=list(names), dtype=float)
+
+    def compute() -> pd.DataFrame:
+        where, bound = _where(world)
+        rows = table.fetch(f"SELECT {picked} FROM data{where}", bound)
+        return pd.DataFrame(rows, columns=list(names), dtype=float)
+
+    return table.remember((names, world.filters), compute)
 
 
 def _odd_month(world: World, table: Table, column: str) -> Finding:
