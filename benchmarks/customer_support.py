@@ -1,11 +1,13 @@
 """How well, and how soon, customer_support is learned: five seeds, each from scratch.
 
     python benchmarks/customer_support.py
+    python benchmarks/customer_support.py --policy llm --seeds 3
 
 Each seed is one `agentgym train customer_support --seed S --json` in a process and a
 home of its own. Reliability and success are those of the held-out tasks, which training
 never sees, with their 95% intervals; the untrained policy on the same tasks stands
-beside them. Always exits with 0: it reports, and does not judge.
+beside them. A language model is also measured free-form, without the constraint. Always
+exits with 0: it reports, and does not judge.
 
 What such commands printed can be kept in files and given with --results, so that the
 seeds can be trained side by side, or on several machines:
@@ -26,9 +28,10 @@ from _common import share as percent
 RELIABILITY, SUCCESS = 0.95, 0.90
 
 
-def train(seed: int, episodes: int | None) -> Row:
+def train(policy: str, seed: int, episodes: int | None) -> Row:
     """Trains one seed."""
-    command = agentgym("train", "customer_support", "--seed", str(seed), "--json")
+    command = agentgym("train", "customer_support", "--policy", policy)
+    command += ["--seed", str(seed), "--json"]
     if episodes is not None:
         command += ["--episodes", str(episodes)]
     with tempfile.TemporaryDirectory() as home:
@@ -47,6 +50,9 @@ def row(result: Row) -> Row:
         "task_success_interval": after["task_success_interval"],
         "baseline_tool_reliability": before["tool_reliability"],
         "baseline_task_success": before["task_success"],
+        "free_form_reliability": after["free_form_reliability"],
+        "free_form_interval": after["free_form_reliability_interval"],
+        "baseline_free_form_reliability": before["free_form_reliability"],
         "cost_reduction": after["cost_reduction"],
         "time_savings": after["time_savings"],
         "episodes": after["episodes_completed"],
@@ -61,10 +67,17 @@ def row(result: Row) -> Row:
 def cells(row: Row) -> list[str]:
     """A row as people read it."""
     cost = row["cost_reduction"]
+    free = []
+    if row["free_form_reliability"] is not None:
+        free = [
+            percent(row["baseline_free_form_reliability"]),
+            percent(row["free_form_reliability"], row["free_form_interval"]),
+        ]
     return [
         str(row["seed"]),
         percent(row["baseline_tool_reliability"]),
         percent(row["tool_reliability"], row["tool_reliability_interval"]),
+        *free,
         percent(row["baseline_task_success"]),
         percent(row["task_success"], row["task_success_interval"]),
         percent(cost) if cost is not None else "",
@@ -79,19 +92,26 @@ def main() -> None:
     """Runs the seeds and prints their rows."""
     arguments = parser(__doc__)
     arguments.add_argument("--results", nargs="+", type=Path, metavar="FILE")
+    arguments.add_argument("--policy", choices=("planner", "llm"), default="planner")
+    arguments.add_argument(
+        "--seeds", type=int, default=5, help="how many; 5 by default"
+    )
     options = arguments.parse_args()
-    seeds, episodes = (range(2), 1_024) if options.quick else (range(5), None)
+    seeds = range(2 if options.quick else options.seeds)
+    episodes = 1_024 if options.quick else None
     if options.results:
         rows = [row(json.loads(path.read_text())) for path in options.results]
     else:
         rows = []
         for seed in seeds:
             say(f"seed {seed} ...")
-            rows.append(train(seed, episodes))
+            rows.append(train(options.policy, seed, episodes))
+    free = rows[0]["free_form_reliability"] is not None
     header = (
         "seed",
         "reliability untrained",
         "trained (95% interval)",
+        *(["free-form untrained", "trained (95% interval)"] if free else []),
         "success untrained",
         "trained (95% interval)",
         "cost reduction",
