@@ -212,7 +212,7 @@ def test_sixty_tasks_make_no_agent_worse(
         build,
         tasks=tmp_path / "tasks.jsonl",
         home=tmp_path / "home",
-        episodes=1_000,
+        episodes=2_000,
         seed=seed,
     )
     assert result.metrics.tool_reliability > result.baseline.tool_reliability
