@@ -43,6 +43,7 @@ from agentgym.core.events import (
     Warned,
 )
 from agentgym.policies import registry
+from agentgym.policies.base import UpdateStats
 from agentgym.store import Store
 
 TINY = Path(__file__).parents[1] / "integration"
@@ -193,6 +194,27 @@ def test_the_best_weights_are_kept(tmp_path: Path) -> None:
     trainer = Trainer(home=tmp_path)
     metrics = trainer.evaluate(result.model, split="validation", tasks=16)
     assert metrics.tool_reliability_interval.low == max(bounds)
+
+
+def test_weights_that_do_not_help_are_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tiny_policy import TinyPolicy
+
+    def learn(policy: Any, *given: Any, **named: Any) -> UpdateStats:
+        # Other weights, and the same decisions.
+        policy.tool *= 2
+        return UpdateStats()
+
+    monkeypatch.setattr(TinyPolicy, "learn", learn)
+    heard: list[Event] = []
+    result = _train(tmp_path, heard.append)
+    untrained = registry.create_policy("tiny", 0).state()
+    assert np.load(Path(result.trained_model_path) / "tool.npy").tobytes() == (
+        untrained["tool"].tobytes()
+    )
+    (warning,) = _of(Warned, heard)
+    assert "did not help on the 16 validation tasks" in warning.text
 
 
 @pytest.mark.parametrize(

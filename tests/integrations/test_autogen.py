@@ -20,7 +20,7 @@ from autogen_core.tools import FunctionTool, StaticWorkbench
 
 import agentgym
 from agentgym import TrainedAgent, Trainer
-from agentgym.core.errors import UsageError
+from agentgym.core.errors import FailureBudgetExceeded, UsageError
 from agentgym.core.events import Event, IterationDone
 from agentgym.core.tools import ToolCall, ToolRunner
 from agentgym.integrations.autogen import AgentGymClient
@@ -176,6 +176,46 @@ def test_many_tools_at_a_time(tmp_path: Path) -> None:
         heldout_tasks=4,
     )
     assert failures and not any("timeout" in kinds for kinds in failures)
+
+
+_GIVEN_UP = "did not end within 1 s|after too many requests"
+"""Which of them comes first depends on the machine."""
+
+
+def _endless() -> RoundRobinGroupChat:
+    # Nothing says when it is over.
+    return RoundRobinGroupChat([build(name="one"), build(name="two")])
+
+
+def test_a_team_that_never_stops_in_training(tmp_path: Path) -> None:
+    with pytest.raises(FailureBudgetExceeded, match=_GIVEN_UP):
+        agentgym.train(
+            _endless,
+            tasks=_tasks(tmp_path),
+            home=tmp_path / "home",
+            agent_timeout=1,
+            episodes=400,
+            batch_size=4,
+            eval_tasks=2,
+            heldout_tasks=2,
+        )
+
+
+def test_a_team_that_never_stops_when_it_drives(tmp_path: Path) -> None:
+    result = agentgym.train(
+        build,
+        tasks=_tasks(tmp_path),
+        home=tmp_path / "home",
+        agent_timeout=3,
+        episodes=48,
+        batch_size=4,
+        eval_tasks=2,
+        heldout_tasks=2,
+    )
+    metrics = result.agent.evaluate(agent=name_of(_endless), tasks=2)
+    failures = metrics.failures
+    assert failures.get("agent_timeout", 0) + failures.get("agent_flood", 0) == 2
+    assert metrics.task_success == 0
 
 
 def test_what_is_wrong_with_an_agent_is_said() -> None:

@@ -15,11 +15,12 @@ from crewai.tools import tool
 
 import agentgym
 from agentgym import TrainedAgent
-from agentgym.core.errors import UsageError
+from agentgym.core.errors import FailureBudgetExceeded, UsageError
 from agentgym.core.tools import ToolCall, ToolRunner
 from agentgym.integrations.base import adapter
 from agentgym.integrations.chat import MODEL, Mind
 from agentgym.integrations.crewai import AgentGymLLM
+from agentgym.integrations.given import name_of
 
 
 def test_an_agent(trained: TrainedAgent, shop: Any) -> None:
@@ -135,6 +136,72 @@ def test_agents_and_crews_are_trained(
         # What the crew's author wrote is there again.
         assert agent.tasks[0].description == "{request}"
         assert agent.agents[0].goal == "Help with {request}"
+
+
+def _never_content(**options: Any) -> Crew:
+    """Does its task again and again; CrewAI gives up after three times, if not told."""
+    agent = build()
+    task = Task(
+        description="{request}",
+        expected_output="an answer",
+        agent=agent,
+        guardrail=lambda output: (False, "Do it again."),
+        **options,
+    )
+    return Crew(agents=[agent], tasks=[task])
+
+
+_GIVEN_UP = "did not end within 2 s|after too many requests"
+"""Which of them comes first depends on the machine."""
+
+
+def _endless() -> Crew:
+    return _never_content(guardrail_max_retries=1_000_000)
+
+
+def test_a_crew_that_never_stops_in_training(tmp_path: Path) -> None:
+    with pytest.raises(FailureBudgetExceeded, match=_GIVEN_UP):
+        agentgym.train(
+            _endless,
+            tasks=_tasks(tmp_path),
+            home=tmp_path / "home",
+            agent_timeout=2,
+            episodes=400,
+            batch_size=4,
+            eval_tasks=2,
+            heldout_tasks=2,
+        )
+
+
+def test_a_crew_that_its_own_limit_ends(tmp_path: Path) -> None:
+    with pytest.raises(FailureBudgetExceeded, match="guardrail validation after 3"):
+        agentgym.train(
+            _never_content,
+            tasks=_tasks(tmp_path),
+            home=tmp_path / "home",
+            agent_timeout=120,
+            episodes=400,
+            batch_size=4,
+            eval_tasks=2,
+            heldout_tasks=2,
+        )
+
+
+def test_a_crew_that_never_stops_when_it_drives(tmp_path: Path) -> None:
+    result = agentgym.train(
+        build_crew,
+        tasks=_tasks(tmp_path),
+        home=tmp_path / "home",
+        agent_timeout=5,
+        episodes=16,
+        batch_size=4,
+        eval_tasks=2,
+        heldout_tasks=2,
+    )
+    metrics = result.agent.evaluate(agent=name_of(_endless), tasks=2)
+    failures = metrics.failures
+    assert failures.get("agent_timeout", 0) + failures.get("agent_flood", 0) == 2
+    assert metrics.task_success == 0
 
 
 def test_what_is_wrong_with_an_agent_is_said() -> None:

@@ -195,6 +195,29 @@ def travel(monkeypatch: pytest.MonkeyPatch) -> Any:
     return travel_agent
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("kind", ["travel", "warehouse"])
+def test_sixty_tasks_make_no_agent_worse(
+    travel: Any, tmp_path: Path, kind: str, seed: int
+) -> None:
+    """Neither where names and descriptions say all, nor where they say nothing."""
+    from travel_tasks import write_tasks
+
+    build = travel.build_agent
+    if kind == "warehouse":
+        example = runpy.run_path(str(EXAMPLES / "train_my_own_agent.py"))
+        write_tasks, build = example["write_tasks"], example["build_agent"]
+    write_tasks(tmp_path / "tasks.jsonl")
+    result = agentgym.train(
+        build,
+        tasks=tmp_path / "tasks.jsonl",
+        home=tmp_path / "home",
+        episodes=2_000,
+        seed=seed,
+    )
+    assert result.metrics.tool_reliability > result.baseline.tool_reliability
+
+
 @pytest.mark.parametrize("given", ["agent", "factory", "name", "executor"])
 def test_agents_come_in_and_go_out(
     travel: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str

@@ -277,8 +277,9 @@ class AgentManager(ABC):
             breaks.update(session.recorder.breaks)
             if episode is None:
                 return self._collect(place, session, trajectory, failed)
-            # What an agent does once its episode is over is its own business.
-            if failed is not None and not episode.over:
+            # What an agent does once its episode is over is its own business, if only
+            # it ends by itself: one that does not makes training slow.
+            if failed is not None and (not episode.over or _endless(failed, session)):
                 _mark(trajectory, failed, session)
                 return [trajectory]
             episode.close(answer)
@@ -321,6 +322,11 @@ class AgentManager(ABC):
 _NOTHING_DONE = AgentFailed(
     "the agent ended before it had done or said anything", FailureKind.NO_DECISION
 )
+
+
+def _endless(failed: AgentFailed, session: Session) -> bool:
+    """Whether the agent had to be given up, or would not stop asking."""
+    return failed.kind is FailureKind.AGENT_TIMEOUT or bool(session.refused["flood"])
 
 
 def _mark(trajectory: Trajectory, failed: AgentFailed, session: Session) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentgym.core.errors import ScenarioError
@@ -94,3 +94,12 @@ def history_entry(
         "episodes": episodes,
         **{name: values[name] for name in _IN_HISTORY},
     }
+
+
+def score(entry: Mapping[str, Any]) -> float:
+    """How good an evaluation of the history is.
+
+    Reliability alone would not do: where only outcomes are judged, every call is right.
+    """
+    reliability, success = entry["tool_reliability"], entry["task_success"]
+    return float(reliability + success) / 2

@@ -45,9 +45,9 @@ class Progress:
         baseline_tokens: Tokens that the untrained policy spends on a task.
         history: One entry for each evaluation on the validation tasks, the untrained
             policy's first.
-        best_low: Highest lower bound of a validation reliability so far: what is not
-            below it is kept as the best.
-        best_decisions: Confidence and correctness of each decision of that evaluation.
+        best_iteration: That of the best weights; 0 are the untrained ones.
+        best_decisions: Confidence and correctness of each of their decisions on the
+            validation tasks.
         convergence_episode: Episodes at the first evaluation that reached the target.
         recent: Episodes and how many of them broke, for the latest iterations.
         unsolved: Tasks to be met again; see `backlog`.
@@ -60,7 +60,7 @@ class Progress:
     seconds: float = 0.0
     baseline_tokens: float | None = None
     history: list[dict[str, Any]] = field(default_factory=list)
-    best_low: float = -1.0
+    best_iteration: int = 0
     best_decisions: list[tuple[float, bool]] = field(default_factory=list)
     convergence_episode: int | None = None
     recent: list[list[int]] = field(default_factory=list)

@@ -20,7 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from agentgym.core._loop import draw_tasks, history_entry, sample, training_values
+from agentgym.core._loop import (
+    draw_tasks,
+    history_entry,
+    sample,
+    score,
+    training_values,
+)
 from agentgym.core.backlog import Backlog
 from agentgym.core.checkpoint import Checkpoint, CheckpointFolder, Progress
 from agentgym.core.config import TrainingConfig
@@ -35,6 +41,7 @@ from agentgym.core.events import (
     EventBus,
     IterationDone,
     Listener,
+    Warned,
     stream_events,
 )
 from agentgym.core.result import TrainingMetrics, TrainingResult
@@ -45,6 +52,8 @@ from agentgym.policies.base import Policy, Sampling
 from agentgym.policies.registry import create_policy
 
 _CHECKPOINT_SECONDS = 30.0
+_TOLERANCE = 0.05
+"""How far the newest weights may fall behind the best ones on the validation tasks."""
 
 
 class Trainer:
@@ -283,12 +292,17 @@ def run_training(
             total_training_time=time.perf_counter() - began,
             manual_hours=config.manual_hours,
         )
-        # The newest weights are the best, unless they have clearly become worse: a few
-        # hundred tasks cannot tell more.
-        low = metrics.tool_reliability_interval.low
-        if metrics.tool_reliability >= progress.best_low:
-            progress.best_low = max(low, progress.best_low)
+        # The newest weights are the best, unless they fall behind: a few hundred tasks
+        # cannot tell more. Of a few tasks none may be lost, since those to train on
+        # recur, and are learned by heart. Whoever is not better than the untrained
+        # policy does not take its place.
+        entry = history_entry(progress.iteration, progress.episodes, metrics)
+        before = [score(e) for e in progress.history]
+        if not before or (
+            score(entry) > before[0] and score(entry) >= max(before) - _TOLERANCE
+        ):
             best = copy.deepcopy(policy.state())
+            progress.best_iteration = progress.iteration
             progress.best_decisions = list(evaluation.decisions)
         if progress.convergence_episode is None and metrics.tool_reliability >= target:
             progress.convergence_episode = progress.episodes
@@ -299,7 +313,7 @@ def run_training(
             progress.baseline_tokens = evaluation.tokens_per_task
             scenario.baseline_tokens = progress.baseline_tokens
             events.emit(BaselineMeasured(metrics.to_dict(), shown))
-        progress.history.append(history_entry(i, n, metrics))
+        progress.history.append(entry)
         save()
 
     if not progress.history:
@@ -367,6 +381,13 @@ def run_training(
         events.emit(IterationDone(progress.iteration, progress.episodes, values))
 
     # Take the best weights.
+    if progress.iteration and not progress.best_iteration:
+        events.emit(
+            Warned(
+                f"Training did not help on the {len(validation)} validation tasks, so "
+                "the untrained policy is kept. Train longer, or on more tasks."
+            )
+        )
     policy.load_state(best)
     policy.calibrate(progress.best_decisions)
     progress.seconds = time.perf_counter() - began
