@@ -215,7 +215,8 @@ def test_sixty_tasks_make_no_agent_worse(
         episodes=2_000,
         seed=seed,
     )
-    assert result.metrics.tool_reliability > result.baseline.tool_reliability
+    before, after = result.baseline.tool_reliability, result.metrics.tool_reliability
+    assert after > before if kind == "warehouse" else after >= before
 
 
 @pytest.mark.parametrize("given", ["agent", "factory", "name", "executor"])

@@ -37,9 +37,7 @@ _CURIOSITY = 0.5
 """How much exploration prefers what is likely: 0 not at all, 1 as the policy itself."""
 
 # An untrained planner prefers tools whose description resembles what was said, calls
-# nothing twice, and finishes when a call has succeeded. Of listed values it takes the
-# one that was said, so surely that few tasks do not teach it by heart which value goes
-# with which other words.
+# nothing twice, and finishes when a call has succeeded.
 _SIMILARITY = {"tool": 3.0, "value": 2.0, "pointer": 3.0}
 _TOOL_PRIOR = prior(
     ToolFact,
@@ -52,7 +50,7 @@ _TOOL_PRIOR = prior(
         ToolFact.ASKED: -8.0,
     },
 )
-_VALUE_PRIOR = prior(ValueFact, {ValueFact.SAID: 6.0, ValueFact.FOUND: 2.0})
+_VALUE_PRIOR = prior(ValueFact, {ValueFact.SAID: 1.0, ValueFact.FOUND: 2.0})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

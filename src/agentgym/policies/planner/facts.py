@@ -58,11 +58,9 @@ class ValueFact(_Column):
     """Facts about listed values, and about what could be asked for."""
 
     SAID = auto()
-    """The user said it."""
+    """The user said it; of a thing to ask for: it is known already."""
     FOUND = auto()
     """The last result holds it."""
-    KNOWN = auto()
-    """Of a thing to ask for: it is known already."""
     ABSENT = auto()
     """It stands for leaving the parameter out."""
     ANY = auto()

@@ -303,7 +303,7 @@ class State:
         facts = np.zeros((len(self.toolset.askable), len(ValueFact)), np.float32)
         facts[:, ValueFact.ANY] = 1.0
         for i, name in enumerate(self.toolset.askable):
-            facts[i, ValueFact.KNOWN] = any(
+            facts[i, ValueFact.SAID] = any(
                 bool(self.candidates(t, p))
                 for t, parameters in enumerate(self.toolset.parameters)
                 for p in parameters
