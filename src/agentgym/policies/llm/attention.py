@@ -3,8 +3,8 @@
 Conversations with the same tools begin alike: nearly all that a token attends to is the
 opening, which all of them share, and of the rest it sees only its own conversation. So
 the opening's keys are met by all rows in one product, without a mask, and the rows of
-each conversation meet their own keys apart. That is half the work of one masked product
-over everything, and a third of it with gradients, of which the opening needs none.
+each conversation meet their own keys apart. No time goes into products that a mask
+would throw away, and none into gradients of the opening, which needs none.
 """
 
 from __future__ import annotations

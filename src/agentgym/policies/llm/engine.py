@@ -125,7 +125,14 @@ class Layout:
     openings are read; otherwise each branch's own one, unless it was read before.
     """
 
-    def __init__(self, branches: Sequence[Branch], *, whole: bool = False) -> None:
+    def __init__(
+        self,
+        branches: Sequence[Branch],
+        *,
+        whole: bool = False,
+        device: torch.device | None = None,
+    ) -> None:
+        self._device = device
         reading: dict[int, Segment] = {}
         for branch in branches:
             chain = branch.segment.chain
@@ -211,7 +218,7 @@ class Layout:
             if id(branch.segment) in reading:
                 self.last[i] = start + columns[id(branch.segment)].stop - 1 - width
         rows = slice(start, start + total)
-        return Tree(rows, past, torch.from_numpy(~seen))
+        return Tree(rows, past, torch.from_numpy(~seen).to(self._device))
 
 
 class _Kept:
@@ -308,7 +315,7 @@ class Engine:
             its nodes, one row each. A branch whose segment was read before has none
             of the former: its first row is NaN.
         """
-        layout = Layout(branches)
+        layout = Layout(branches, device=self.device)
         embedded = self._embed(self._tensor(layout.tokens))
         kept = _Kept()
         middle = embedded
@@ -330,7 +337,7 @@ class Engine:
     @torch.no_grad()
     def read_lower(self, branches: Sequence[Branch]) -> None:
         """Finds the hidden states at the cut of nodes behind segments read before."""
-        layout = Layout(branches)
+        layout = Layout(branches, device=self.device)
         hidden = self._embed(self._tensor(layout.tokens))
         if self.cut:
             hidden = self._run(self._lower, hidden, layout, _Kept())
@@ -344,7 +351,7 @@ class Engine:
         Openings (segments without a parent) are taken as they are: no gradient flows
         through their keys and values.
         """
-        layout = Layout(branches, whole=True)
+        layout = Layout(branches, whole=True, device=self.device)
         middle = torch.empty(
             len(layout.tokens), self._head.shape[1], device=self.device
         ).to(self._head.dtype)
@@ -364,7 +371,7 @@ class Engine:
         if segment.version == self.version:
             return
         assert segment.parent is None and segment.hidden is not None
-        layout = Layout([Branch(segment)])
+        layout = Layout([Branch(segment)], device=self.device)
         kept = _Kept()
         self._run(self._upper, segment.hidden, layout, kept)
         segment.keys.update(kept.new)
