@@ -125,7 +125,11 @@ def test_every_field_that_users_want_is_an_option(cli: Any) -> None:
     ("arguments", "code", "parts"),
     [
         ([], 2, ["Name a scenario", "customer_support"]),
-        (["suport"], 2, ["Scenario 'suport' not found", "Available: code_review, customer_supp"]),
+        (
+            ["suport"],
+            2,
+            ["Scenario 'suport' not found", "Available: code_review, customer_supp"],
+        ),
         (["no_such_module:X"], 1, ["no_such_module", "cannot be imported"]),
         (["tiny_scenario:Tinny"], 1, ["Did you mean 'Tiny'?"]),
         ([TINY, "--policy", "nobody"], 2, ["Policy 'nobody' not found", "planner"]),
