@@ -60,6 +60,24 @@ def test_json_is_one_object_that_a_result_can_be_read_from(spawn: Spawn) -> None
     assert "tool reliability" in err
 
 
+def test_what_a_scenario_or_its_tools_print_is_no_result(cli: Any) -> None:
+    Path("loud.py").write_text(
+        "from tiny_scenario import Gates, Tiny\n"
+        "print('imported')\n"
+        "class LoudGates(Gates):\n"
+        "    def make_world(self, task):\n"
+        "        print('opened')\n"
+        "        return super().make_world(task)\n"
+        "class Loud(Tiny):\n"
+        "    def create_environment(self, tasks=(), **options):\n"
+        "        return LoudGates(tasks, **options)\n"
+    )
+    done = cli("train", "loud:Loud", *SMALL, "--json")
+    model = done.json["model"]
+    assert "imported" in done.err and "opened" in done.err
+    assert cli("evaluate", model, "--count", "2", "--json").json["model"] == model
+
+
 def test_quiet_prints_the_model_and_nothing_else(cli: Any) -> None:
     done = cli("train", TINY, "--episodes", "16", "--quiet")
     assert done.out == "tiny_v1.0\n"

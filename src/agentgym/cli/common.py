@@ -7,6 +7,7 @@ import os
 import sys
 import time
 import traceback
+from contextlib import AbstractContextManager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -133,6 +134,11 @@ def open_store() -> Store:
 def print_json(value: dict[str, Any]) -> None:
     """Prints one strict JSON object, and nothing else, on standard output."""
     print(json.dumps(value, indent=2, allow_nan=False))
+
+
+def results_only() -> AbstractContextManager[Any]:
+    """Standard output is for results: what agents and tools print goes elsewhere."""
+    return redirect_stdout(sys.stderr)
 
 
 def print_table(table: Table) -> None:

@@ -16,6 +16,7 @@ from agentgym.cli.common import (
     open_store,
     print_json,
     print_table,
+    results_only,
     single_command,
     with_tasks,
 )
@@ -88,7 +89,7 @@ def evaluate(
     """Measure a trained model on held-out tasks, taking its likeliest decisions."""
     name, trained = load_agent(model)
     scenario, options = with_tasks(scenario, tasks)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), results_only():
         warnings.showwarning = lambda message, *_: note(f"warning: {message}")
         metrics = trained.evaluate(
             scenario,

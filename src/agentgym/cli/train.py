@@ -17,6 +17,7 @@ from agentgym.cli.common import (
     home,
     note,
     print_json,
+    results_only,
     single_command,
     with_tasks,
 )
@@ -217,7 +218,8 @@ def prepare(config: TrainingConfig, *, quiet: bool) -> dict[str, float]:
     from agentgym.engines.local import resolve
 
     get_engine(config.engine)
-    scenario, config = resolve(config)
+    with results_only():
+        scenario, config = resolve(config)
     fetch_weights(config.policy, config.model, quiet=quiet)
     targets = scenario.success_criteria()
     if config.target_reliability is not None:
@@ -268,11 +270,15 @@ def carry_out(
     progress.target = targets.get("tool_reliability")
     try:
         if quiet:
-            result = start([progress])
+            with results_only():
+                result = start([progress])
         else:
-            with view(
-                console(stderr=True), progress, glyphs=glyphs(stderr=True)
-            ) as display:
+            with (
+                results_only(),
+                view(
+                    console(stderr=True), progress, glyphs=glyphs(stderr=True)
+                ) as display,
+            ):
                 result = start([display])
     except KeyboardInterrupt:
         _explain_interrupt(progress, home_option)
