@@ -13,11 +13,12 @@ from autogen import ConversableAgent, GroupChat, GroupChatManager
 
 import agentgym
 from agentgym import TrainedAgent
-from agentgym.core.errors import UsageError
+from agentgym.core.errors import FailureBudgetExceeded, UsageError
 from agentgym.core.tools import ToolCall, ToolRunner
 from agentgym.integrations.autogen_classic import llm_config, model_client
 from agentgym.integrations.base import adapter
 from agentgym.integrations.chat import Mind
+from agentgym.integrations.given import name_of
 
 
 def _user(**options: Any) -> ConversableAgent:
@@ -124,7 +125,9 @@ def _tasks(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["agent", "group", "factory"])
-def test_agents_and_groups_are_trained(tmp_path: Path, kind: str) -> None:
+def test_agents_and_groups_are_trained(
+    tmp_path: Path, kind: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     agent = {"agent": build(), "group": build_group(), "factory": build}[kind]
     result = agentgym.train(
         agent,
@@ -139,6 +142,57 @@ def test_agents_and_groups_are_trained(tmp_path: Path, kind: str) -> None:
     assert not {"agent_crash", "agent_timeout"} & set(result.metrics.failures)
     back = result.to_autogen(tools=[get_report, call_taxi])
     assert isinstance(back, ConversableAgent)
+    # What agents say to each other in training is not shown.
+    assert "call_taxi" not in capfd.readouterr().out
+
+
+_GIVEN_UP = "did not end within 1 s|after too many requests"
+"""Which of them comes first depends on the machine."""
+
+
+def _endless() -> GroupChatManager:
+    members = build_group().groupchat.agents
+    for member in members:
+        # AutoGen has them stop after a hundred answers, if not told.
+        member.update_max_consecutive_auto_reply(1_000_000)
+    group = GroupChat(
+        members,
+        messages=[],
+        max_round=1_000_000,
+        speaker_selection_method="round_robin",
+    )
+    return GroupChatManager(group, llm_config=False)
+
+
+def test_a_group_that_never_stops_in_training(tmp_path: Path) -> None:
+    with pytest.raises(FailureBudgetExceeded, match=_GIVEN_UP):
+        agentgym.train(
+            _endless,
+            tasks=_tasks(tmp_path),
+            home=tmp_path / "home",
+            agent_timeout=1,
+            episodes=400,
+            batch_size=4,
+            eval_tasks=2,
+            heldout_tasks=2,
+        )
+
+
+def test_a_group_that_never_stops_when_it_drives(tmp_path: Path) -> None:
+    result = agentgym.train(
+        build,
+        tasks=_tasks(tmp_path),
+        home=tmp_path / "home",
+        agent_timeout=3,
+        episodes=48,
+        batch_size=4,
+        eval_tasks=2,
+        heldout_tasks=2,
+    )
+    metrics = result.agent.evaluate(agent=name_of(_endless), tasks=2)
+    failures = metrics.failures
+    assert failures.get("agent_timeout", 0) + failures.get("agent_flood", 0) == 2
+    assert metrics.task_success == 0
 
 
 def test_what_is_wrong_with_an_agent_is_said() -> None:

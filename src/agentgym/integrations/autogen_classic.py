@@ -23,9 +23,11 @@ from autogen import (
     LLMConfig,
     OpenAIWrapper,
 )
+from autogen.io import IOStream
 from autogen.oai.oai_models import ChatCompletion
 from autogen.tools import Tool as NativeTool
 
+from agentgym.agents.episode import AgentTask
 from agentgym.core.errors import UsageError
 from agentgym.core.task import Message
 from agentgym.core.tools import Tool
@@ -249,6 +251,11 @@ class _ClassicSeat(Seat):
                 reset_config=GroupChat.reset,
             )
 
+    def play(self, task: AgentTask) -> None:
+        """As `Seat`; AutoGen's talk is not shown, which `silent` does not see to."""
+        with IOStream.set_default(_Unheard()):
+            super().play(task)
+
     def begin(self, messages: Sequence[Message]) -> str | None:
         for agent in (self._user, self._agent, *_members(self._agent)):
             agent.reset()
@@ -286,6 +293,17 @@ class _ClassicSeat(Seat):
         said = group.messages if group else self._user.chat_messages[self._agent]
         reply = self.task.reply(str(said[-1].get("content") or "")) if said else None
         return "exit" if reply is None else reply
+
+
+class _Unheard:
+    """Takes what AutoGen would print."""
+
+    def print(self, *objects: Any, **options: Any) -> None: ...
+
+    def send(self, message: Any) -> None: ...
+
+    def input(self, prompt: str = "", *, password: bool = False) -> str:
+        return "exit"
 
 
 def _group(agent: Any) -> Any:
