@@ -320,6 +320,29 @@ def test_two_tools_of_one_name_are_refused(travel: Any) -> None:
         adapter("langchain").extract_tools(executor)
 
 
+def test_two_tools_of_one_name_in_a_graph_of_a_factory(
+    travel: Any, tmp_path: Path
+) -> None:
+    from travel_tasks import write_tasks
+
+    @tool("get_time")
+    def other(city: str) -> str:
+        """Tell the time in another way."""
+        return city
+
+    write_tasks(tmp_path / "tasks.jsonl")
+    with pytest.raises(UsageError, match="Two tools are named 'get_time'"):
+        agentgym.train(
+            lambda: create_agent(ScriptedModel(), [*travel.TOOLS, other]),
+            tasks=tmp_path / "tasks.jsonl",
+            home=tmp_path / "home",
+        )
+    # One that is given twice is one.
+    twice = create_agent(ScriptedModel(), [*travel.TOOLS, travel.get_time])
+    names = [found.name for found in adapter("langchain").extract_tools(twice)]
+    assert names.count("get_time") == 1
+
+
 def test_what_is_wrong_with_an_agent_is_said(tmp_path: Path, travel: Any) -> None:
     @tool
     def add(a, b):  # type: ignore[no-untyped-def]

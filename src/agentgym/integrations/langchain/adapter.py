@@ -29,6 +29,7 @@ from agentgym.integrations.langchain.model import (
 from agentgym.integrations.langchain.training import (
     ExecutorSeat,
     GraphSeat,
+    note_doubled_tools,
     route_models,
     route_tool,
     routed_tool,
@@ -39,6 +40,9 @@ from agentgym.integrations.seats import Seat
 
 class LangChainAdapter(FrameworkAdapter):
     """Agents of LangChain: graphs of `create_agent`, and executors."""
+
+    def __init__(self) -> None:
+        note_doubled_tools()
 
     def wrap_agent(
         self,

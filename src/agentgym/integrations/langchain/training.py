@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
@@ -14,6 +15,7 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import convert_to_messages
 from langchain_core.outputs import LLMResult
 from langchain_core.tools import BaseTool
+from langgraph.prebuilt import ToolNode
 
 from agentgym.core.task import Message
 from agentgym.core.tools import Tool
@@ -116,9 +118,34 @@ def tools_of(agent: Any) -> list[BaseTool]:
         return list(agent.tools)
     found: list[BaseTool] = []
     for node in getattr(agent, "nodes", {}).values():
-        by_name = getattr(getattr(node, "bound", None), "tools_by_name", None)
-        found += (by_name or {}).values()
+        bound = getattr(node, "bound", None)
+        by_name = getattr(bound, "tools_by_name", None) or {}
+        found += by_name.values()
+        found += [by_name[name] for name in getattr(bound, _DOUBLED, ())]
     return found
+
+
+_DOUBLED = "agentgym_doubled"
+"""Names that a node was given more than one tool for."""
+
+
+@functools.cache
+def note_doubled_tools() -> None:
+    """Has the nodes of graphs that are made from now on note names of several tools.
+
+    LangChain drops all of them but the last, and nothing of a graph holds the others.
+    """
+    make = ToolNode.__init__
+
+    @functools.wraps(make)
+    def noting(self: Any, tools: Sequence[Any], *given: Any, **named: Any) -> None:
+        make(self, tools, *given, **named)
+        different = {id(tool): tool for tool in tools}.values()
+        names = [getattr(t, "name", None) or t.__name__ for t in different]
+        doubled = [name for name, times in Counter(names).items() if times > 1]
+        setattr(self, _DOUBLED, doubled)
+
+    ToolNode.__init__ = noting
 
 
 def routed_tool(tool: BaseTool) -> RoutedTool:
