@@ -197,10 +197,10 @@ def travel(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("kind", ["travel", "warehouse"])
-def test_sixty_tasks_make_no_agent_worse(
+def test_sixty_tasks_make_an_agent_better(
     travel: Any, tmp_path: Path, kind: str, seed: int
 ) -> None:
-    """Neither where names and descriptions say all, nor where they say nothing."""
+    """Where names and descriptions say all, and where they say nothing."""
     from travel_tasks import write_tasks
 
     build = travel.build_agent
@@ -215,8 +215,7 @@ def test_sixty_tasks_make_no_agent_worse(
         episodes=2_000,
         seed=seed,
     )
-    before, after = result.baseline.tool_reliability, result.metrics.tool_reliability
-    assert after > before if kind == "warehouse" else after >= before
+    assert result.metrics.tool_reliability > result.baseline.tool_reliability
 
 
 @pytest.mark.parametrize("given", ["agent", "factory", "name", "executor"])

@@ -382,6 +382,20 @@ def test_a_value_is_chosen_by_its_description() -> None:
         assert decision.calls[0].arguments == {"code": code}
 
 
+def test_a_name_that_was_said_is_meant_unless_descriptions_tell_otherwise() -> None:
+    told = {"lost": "Nobody knows where.", "late": "It has not come yet."}
+    told |= {word: f"It is {word}." for word in ("wet", "open", "torn", "bent")}
+    listed = [{"const": v, "description": d} for v, d in told.items()]
+    plain = _tool("report", "Report it.", ["state"], state={"enum": list(told)})
+    described = _tool("report", "Report it.", ["state"], state={"oneOf": listed})
+    text = "It has not come yet. Could it be that it lost its way in some other town?"
+    (decision,) = PlannerPolicy().decide([_request(text, [plain])])
+    assert decision.calls[0].arguments == {"state": "lost"}
+    assert decision.confidence > 0.95
+    (decision,) = PlannerPolicy().decide([_request(text, [described])])
+    assert decision.calls[0].arguments == {"state": "late"}
+
+
 def test_tools_never_seen_can_be_called() -> None:
     policy = PlannerPolicy()
     _learn(policy, 0)

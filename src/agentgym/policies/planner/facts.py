@@ -59,6 +59,8 @@ class ValueFact(_Column):
 
     SAID = auto()
     """The user said it; of a thing to ask for: it is known already."""
+    SAID_PLAINLY = auto()
+    """The same, where the schema tells nothing of the values but their names."""
     FOUND = auto()
     """The last result holds it."""
     ABSENT = auto()

@@ -119,6 +119,8 @@ class Parameter:
     values: list[Any] | None
     """All values, if the schema lists them; None if they must be found."""
     options: Options | None
+    plain: bool
+    """Whether the listed values have names only, and no descriptions."""
 
 
 class ToolSet:
@@ -205,9 +207,9 @@ def _compile(
     required = name in tool.required
     values: list[Any] | None = None
     options = None
+    about_values = described_values(schema)
     if is_choice(schema) and (listed := choices(schema, tool.parameters)):
         values = listed + ([] if required else [ABSENT])
-        about_values = described_values(schema)
         texts = [
             [
                 f"{spaced(name)}: {spaced(str(v))}",
@@ -231,6 +233,7 @@ def _compile(
         encode([about])[0],
         values,
         options,
+        plain=not any(description for _, description in about_values),
     )
 
 
@@ -281,8 +284,9 @@ class State:
         tool, parameter = key
         return self.toolset.parameters[tool][parameter].name
 
-    def value_facts(self, values: Sequence[Any]) -> Array:
+    def value_facts(self, parameter: Parameter) -> Array:
         """Facts about listed values: do they stand in what was said or found?"""
+        values = parameter.values or []
         facts = np.zeros((len(values), len(ValueFact)), np.float32)
         facts[:, ValueFact.ANY] = 1.0
         said = frozenset().union(*(text_words(s.text) for s in self.said))
@@ -294,6 +298,9 @@ class State:
         for i, value in enumerate(values):
             words = text_words(spaced(str(value)))
             facts[i, ValueFact.SAID] = bool(words) and words <= said
+            facts[i, ValueFact.SAID_PLAINLY] = (
+                parameter.plain and facts[i, ValueFact.SAID]
+            )
             facts[i, ValueFact.FOUND] = str(value).lower() in found
             facts[i, ValueFact.ABSENT] = value is ABSENT
         return facts
@@ -468,7 +475,7 @@ class State:
                 (free if is_free(p.schema) else typed).append(found)
                 said = bool(found)
             else:
-                said = bool(self.value_facts(p.values)[:, ValueFact.SAID].any())
+                said = bool(self.value_facts(p)[:, ValueFact.SAID].any())
                 row[ToolFact.LISTED] = row[ToolFact.LISTED] or said
             if p.required:
                 given.append(said)

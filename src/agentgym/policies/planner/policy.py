@@ -56,7 +56,7 @@ from agentgym.policies.planner.text_cache import TextCache
 from agentgym.utils.files import atomic_write_bytes
 
 FORMAT = "agentgym-planner"
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 
 _LAYERS = 4
 """Of the encoder's six: a third less is computed, and what is learned carries over to
