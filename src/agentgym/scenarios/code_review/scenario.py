@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from agentgym.core.errors import MissingExtraError
 from agentgym.core.targets import AtMost
 from agentgym.core.task import Split, Task
-from agentgym.core.tools import ToolRunner
 from agentgym.core.trajectory import Trajectory
-from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.code_review.plan import (
     CHECKS,
     SYSTEM_PROMPT,
@@ -20,12 +17,13 @@ from agentgym.scenarios.code_review.plan import (
     Goal,
     cost_of,
 )
+from agentgym.scenarios.drawn import DrawnScenario
 
 if TYPE_CHECKING:
     from agentgym.scenarios.code_review.environment import CodeReviewEnvironment
 
 
-class CodeReview(Scenario):
+class CodeReview(DrawnScenario):
     """Reviews of Python submissions with ten tools."""
 
     name = "code_review"
@@ -33,7 +31,7 @@ class CodeReview(Scenario):
     difficulty = "medium"
     estimated_time = "two minutes"
     system_prompt = SYSTEM_PROMPT
-    options = {"tool_failure_rate": 0.0, "patience": 2}
+    max_steps = 12
     measures = (
         "issue_detection",
         "false_positive_rate",
@@ -52,38 +50,18 @@ class CodeReview(Scenario):
         if not all(find_spec(name) for name in ("ruff", "bandit")):
             raise MissingExtraError("The scenario 'code_review'", "review")
 
-    def tasks(self, split: Split, seed: int, count: int) -> list[Task]:
-        """Draws tasks; splits share no wording, file, code or identifier."""
+    def make_task(self, split: Split, rng: random.Random, name: str) -> Task:
+        """A review; splits share no wording, file, code or identifier."""
         # Imported late, as below: it analyses, and brings bandit along.
         from agentgym.scenarios.code_review.tasks import make_task
 
-        # A generator for each task: the n-th task does not depend on the count.
-        return [
-            make_task(
-                split, random.Random(f"{split}-{seed}-{i}"), f"{split}-{seed}-{i}"
-            )
-            for i in range(count)
-        ]
+        return make_task(split, rng, name)
 
-    def create_environment(
-        self,
-        tasks: Sequence[Task] = (),
-        *,
-        max_steps: int = 12,
-        runner: ToolRunner | None = None,
-        render_mode: str | None = None,
-    ) -> CodeReviewEnvironment:
+    def environment(self) -> type[CodeReviewEnvironment]:
         """The submissions, the tools and the judge."""
         from agentgym.scenarios.code_review.environment import CodeReviewEnvironment
 
-        return CodeReviewEnvironment(
-            tasks or self.tasks("train", 0, 64),
-            max_steps=max_steps,
-            patience=int(self.settings["patience"]),
-            tool_failure_rate=float(self.settings["tool_failure_rate"]),
-            runner=runner,
-            render_mode=render_mode,
-        )
+        return CodeReviewEnvironment
 
     def measure(self, trajectory: Trajectory) -> dict[str, tuple[float, float]]:
         """What was found, what was found wrongly, how it was told and what it cost."""
@@ -120,7 +98,7 @@ class CodeReview(Scenario):
             "learning_rate": 0.01,
             "batch_size": 24,
             "group_size": 12,
-            "max_steps": 12,
+            "max_steps": self.max_steps,
         }
 
 

@@ -15,13 +15,12 @@ from agentgym.core.tools import (
     ToolCall,
     ToolError,
     ToolResult,
-    ToolRunner,
 )
-from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.customer_support import tools as shop
 from agentgym.scenarios.customer_support.goals import Goal, Issue, Milestone, ShopSpec
 from agentgym.scenarios.customer_support.tasks import SYSTEM_PROMPT, make_task
 from agentgym.scenarios.customer_support.world import World
+from agentgym.scenarios.drawn import DrawnScenario
 from agentgym.scenarios.environment import RIGHT, Environment, Verdict
 
 # How the customer understands what is asked for.
@@ -32,7 +31,7 @@ _ASKED = {
 }
 
 
-class CustomerSupport(Scenario):
+class CustomerSupport(DrawnScenario):
     """A shop's service desk: sixteen kinds of request, fifteen tools."""
 
     name = "customer_support"
@@ -42,33 +41,13 @@ class CustomerSupport(Scenario):
     system_prompt = SYSTEM_PROMPT
     options = {"tool_failure_rate": 0.0, "patience": 1}
 
-    def tasks(self, split: Split, seed: int, count: int) -> list[Task]:
-        """Draws tasks; splits share no wording, name, number or help topic."""
-        # A generator for each task: the n-th task does not depend on the count.
-        return [
-            make_task(
-                split, random.Random(f"{split}-{seed}-{i}"), f"{split}-{seed}-{i}"
-            )
-            for i in range(count)
-        ]
+    def make_task(self, split: Split, rng: random.Random, name: str) -> Task:
+        """A request; splits share no wording, name, number or help topic."""
+        return make_task(split, rng, name)
 
-    def create_environment(
-        self,
-        tasks: Sequence[Task] = (),
-        *,
-        max_steps: int = 10,
-        runner: ToolRunner | None = None,
-        render_mode: str | None = None,
-    ) -> CustomerSupportEnvironment:
+    def environment(self) -> type[CustomerSupportEnvironment]:
         """The shop, its tools and its customer."""
-        return CustomerSupportEnvironment(
-            tasks or self.tasks("train", 0, 64),
-            max_steps=max_steps,
-            patience=int(self.settings["patience"]),
-            tool_failure_rate=float(self.settings["tool_failure_rate"]),
-            runner=runner,
-            render_mode=render_mode,
-        )
+        return CustomerSupportEnvironment
 
     def success_criteria(self) -> dict[str, float]:
         """The published targets; `docs/scenarios/customer_support.md` defines them."""

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from agentgym.core.errors import MissingExtraError
 from agentgym.core.task import Split, Task
-from agentgym.core.tools import ToolRunner
 from agentgym.core.trajectory import Trajectory
-from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.data_analysis.plan import SYSTEM_PROMPT, Goal
+from agentgym.scenarios.drawn import DrawnScenario
 
 if TYPE_CHECKING:
     from agentgym.scenarios.data_analysis.environment import DataAnalysisEnvironment
@@ -23,7 +21,7 @@ _AFTER_MISTAKE = 0.25
 _SCANNED = re.compile(r'"scanned": "(\d+) rows, (\d+) bytes"')
 
 
-class DataAnalysis(Scenario):
+class DataAnalysis(DrawnScenario):
     """Questions about files of five kinds, answered with nine tools."""
 
     name = "data_analysis"
@@ -31,7 +29,6 @@ class DataAnalysis(Scenario):
     difficulty = "medium"
     estimated_time = "three minutes"
     system_prompt = SYSTEM_PROMPT
-    options = {"tool_failure_rate": 0.0, "patience": 2}
     measures = ("insight_accuracy", "query_efficiency", "chart_fit")
 
     def __init__(self, **options: Any) -> None:
@@ -44,40 +41,20 @@ class DataAnalysis(Scenario):
         if not all(find_spec(name) for name in ("duckdb", "pandas", "matplotlib")):
             raise MissingExtraError("The scenario 'data_analysis'", "analysis")
 
-    def tasks(self, split: Split, seed: int, count: int) -> list[Task]:
-        """Draws tasks; splits share no wording, file, column, value or data."""
+    def make_task(self, split: Split, rng: random.Random, name: str) -> Task:
+        """A question; splits share no wording, file, column, value or data."""
         # Imported late, as below: it brings DuckDB, pandas and matplotlib along.
         from agentgym.scenarios.data_analysis.tasks import make_task
 
-        # A generator for each task: the n-th task does not depend on the count.
-        return [
-            make_task(
-                split, random.Random(f"{split}-{seed}-{i}"), f"{split}-{seed}-{i}"
-            )
-            for i in range(count)
-        ]
+        return make_task(split, rng, name)
 
-    def create_environment(
-        self,
-        tasks: Sequence[Task] = (),
-        *,
-        max_steps: int = 10,
-        runner: ToolRunner | None = None,
-        render_mode: str | None = None,
-    ) -> DataAnalysisEnvironment:
+    def environment(self) -> type[DataAnalysisEnvironment]:
         """The files, the tools and the judge."""
         from agentgym.scenarios.data_analysis.environment import (
             DataAnalysisEnvironment,
         )
 
-        return DataAnalysisEnvironment(
-            tasks or self.tasks("train", 0, 64),
-            max_steps=max_steps,
-            patience=int(self.settings["patience"]),
-            tool_failure_rate=float(self.settings["tool_failure_rate"]),
-            runner=runner,
-            render_mode=render_mode,
-        )
+        return DataAnalysisEnvironment
 
     def broadcast_rewards(self, trajectory: Trajectory) -> list[float]:
         """As ever, but what follows a mistake stays close to it.
