@@ -1,7 +1,6 @@
 """Classic AutoGen itself: agents and groups in a real world, and in training."""
 
 # No annotations from the future: AutoGen could not make schemas of them.
-import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,15 +9,14 @@ import pytest
 pytest.importorskip("autogen.agentchat")
 
 from autogen import ConversableAgent, GroupChat, GroupChatManager
+from errands import check_breaks_its_episodes, check_is_given_up, train
 
-import agentgym
 from agentgym import TrainedAgent
-from agentgym.core.errors import FailureBudgetExceeded, UsageError
+from agentgym.core.errors import UsageError
 from agentgym.core.tools import ToolCall, ToolRunner
 from agentgym.integrations.autogen_classic import llm_config, model_client
 from agentgym.integrations.base import adapter
 from agentgym.integrations.chat import Mind
-from agentgym.integrations.given import name_of
 
 
 def _user(**options: Any) -> ConversableAgent:
@@ -108,35 +106,13 @@ def build_group() -> GroupChatManager:
     )
 
 
-def _tasks(folder: Path) -> Path:
-    lines = []
-    for i in range(18):
-        topic = ("tides", "traffic", "pollen")[i % 3]
-        said = f"How are the {topic} today ({i})?"
-        call: dict[str, Any] = {"name": "get_report", "arguments": {"topic": topic}}
-        if i % 2:
-            said = f"Please send {i} taxis."
-            call = {"name": "call_taxi", "arguments": {"number": i}}
-        message = {"role": "user", "content": said}
-        lines.append({"id": f"t{i}", "messages": [message], "expected": [call]})
-    path = folder / "tasks.jsonl"
-    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    return path
-
-
 @pytest.mark.parametrize("kind", ["agent", "group", "factory"])
 def test_agents_and_groups_are_trained(
     tmp_path: Path, kind: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     agent = {"agent": build(), "group": build_group(), "factory": build}[kind]
-    result = agentgym.train(
-        agent,
-        tasks=_tasks(tmp_path),
-        home=tmp_path / "home",
-        episodes=240,
-        batch_size=8,
-        eval_tasks=4,
-        heldout_tasks=4,
+    result = train(
+        agent, tmp_path, episodes=240, batch_size=8, eval_tasks=4, heldout_tasks=4
     )
     assert result.metrics.tool_calls > 0
     assert not {"agent_crash", "agent_timeout"} & set(result.metrics.failures)
@@ -144,10 +120,6 @@ def test_agents_and_groups_are_trained(
     assert isinstance(back, ConversableAgent)
     # What agents say to each other in training is not shown.
     assert "call_taxi" not in capfd.readouterr().out
-
-
-_GIVEN_UP = "did not end within 1 s|after too many requests"
-"""Which of them comes first depends on the machine."""
 
 
 def _endless() -> GroupChatManager:
@@ -165,34 +137,12 @@ def _endless() -> GroupChatManager:
 
 
 def test_a_group_that_never_stops_in_training(tmp_path: Path) -> None:
-    with pytest.raises(FailureBudgetExceeded, match=_GIVEN_UP):
-        agentgym.train(
-            _endless,
-            tasks=_tasks(tmp_path),
-            home=tmp_path / "home",
-            agent_timeout=1,
-            episodes=400,
-            batch_size=4,
-            eval_tasks=2,
-            heldout_tasks=2,
-        )
+    check_is_given_up(_endless, tmp_path, seconds=1)
 
 
 def test_a_group_that_never_stops_when_it_drives(tmp_path: Path) -> None:
-    result = agentgym.train(
-        build,
-        tasks=_tasks(tmp_path),
-        home=tmp_path / "home",
-        agent_timeout=3,
-        episodes=48,
-        batch_size=4,
-        eval_tasks=2,
-        heldout_tasks=2,
-    )
-    metrics = result.agent.evaluate(agent=name_of(_endless), tasks=2)
-    failures = metrics.failures
-    assert failures.get("agent_timeout", 0) + failures.get("agent_flood", 0) == 2
-    assert metrics.task_success == 0
+    result = train(build, tmp_path, agent_timeout=3, episodes=48)
+    check_breaks_its_episodes(result, _endless)
 
 
 def test_what_is_wrong_with_an_agent_is_said() -> None:

@@ -1,7 +1,6 @@
 """CrewAI itself: agents and crews in a real world, and in training."""
 
 # No annotations from the future: CrewAI could not make schemas of them.
-import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,15 +11,14 @@ pytest.importorskip("crewai")
 from crewai import Agent, Crew, Process, Task
 from crewai.flow.flow import Flow, listen, start
 from crewai.tools import tool
+from errands import check_breaks_its_episodes, check_is_given_up, train
 
-import agentgym
 from agentgym import TrainedAgent
 from agentgym.core.errors import FailureBudgetExceeded, UsageError
 from agentgym.core.tools import ToolCall, ToolRunner
 from agentgym.integrations.base import adapter
 from agentgym.integrations.chat import MODEL, Mind
 from agentgym.integrations.crewai import AgentGymLLM
-from agentgym.integrations.given import name_of
 
 
 def test_an_agent(trained: TrainedAgent, shop: Any) -> None:
@@ -93,40 +91,12 @@ def build_crew(description: str = "{request}") -> Crew:
     return Crew(agents=[agent], tasks=[task])
 
 
-def _tasks(folder: Path) -> Path:
-    lines = []
-    for i in range(18):
-        topic = ("tides", "traffic", "pollen")[i % 3]
-        said, name, arguments = f"How are the {topic}?", "get_report", {"topic": topic}
-        if i % 2:
-            said, name = f"Please send {i} taxis.", "call_taxi"
-            arguments = {"number": i}  # type: ignore[dict-item]
-        lines.append(
-            {
-                "id": f"t{i}",
-                "messages": [{"role": "user", "content": said}],
-                "expected": [{"name": name, "arguments": arguments}],
-            }
-        )
-    path = folder / "tasks.jsonl"
-    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    return path
-
-
 @pytest.mark.parametrize("kind", ["agent", "crew", "factory"])
 def test_agents_and_crews_are_trained(
     tmp_path: Path, kind: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     agent = {"agent": build(), "crew": build_crew(), "factory": build_crew}[kind]
-    result = agentgym.train(
-        agent,
-        tasks=_tasks(tmp_path),
-        home=tmp_path / "home",
-        episodes=48,
-        batch_size=4,
-        eval_tasks=3,
-        heldout_tasks=3,
-    )
+    result = train(agent, tmp_path, episodes=48, eval_tasks=3, heldout_tasks=3)
     assert result.metrics.tool_calls > 0
     assert not {"agent_crash", "agent_timeout"} & set(result.metrics.failures)
     assert isinstance(result.to_crewai(tools=[get_report, call_taxi]), Agent)
@@ -151,57 +121,22 @@ def _never_content(**options: Any) -> Crew:
     return Crew(agents=[agent], tasks=[task])
 
 
-_GIVEN_UP = "did not end within 2 s|after too many requests"
-"""Which of them comes first depends on the machine."""
-
-
 def _endless() -> Crew:
     return _never_content(guardrail_max_retries=1_000_000)
 
 
 def test_a_crew_that_never_stops_in_training(tmp_path: Path) -> None:
-    with pytest.raises(FailureBudgetExceeded, match=_GIVEN_UP):
-        agentgym.train(
-            _endless,
-            tasks=_tasks(tmp_path),
-            home=tmp_path / "home",
-            agent_timeout=2,
-            episodes=400,
-            batch_size=4,
-            eval_tasks=2,
-            heldout_tasks=2,
-        )
+    check_is_given_up(_endless, tmp_path, seconds=2)
 
 
 def test_a_crew_that_its_own_limit_ends(tmp_path: Path) -> None:
     with pytest.raises(FailureBudgetExceeded, match="guardrail validation after 3"):
-        agentgym.train(
-            _never_content,
-            tasks=_tasks(tmp_path),
-            home=tmp_path / "home",
-            agent_timeout=120,
-            episodes=400,
-            batch_size=4,
-            eval_tasks=2,
-            heldout_tasks=2,
-        )
+        train(_never_content, tmp_path, agent_timeout=120, episodes=400)
 
 
 def test_a_crew_that_never_stops_when_it_drives(tmp_path: Path) -> None:
-    result = agentgym.train(
-        build_crew,
-        tasks=_tasks(tmp_path),
-        home=tmp_path / "home",
-        agent_timeout=5,
-        episodes=16,
-        batch_size=4,
-        eval_tasks=2,
-        heldout_tasks=2,
-    )
-    metrics = result.agent.evaluate(agent=name_of(_endless), tasks=2)
-    failures = metrics.failures
-    assert failures.get("agent_timeout", 0) + failures.get("agent_flood", 0) == 2
-    assert metrics.task_success == 0
+    result = train(build_crew, tmp_path, agent_timeout=5, episodes=16)
+    check_breaks_its_episodes(result, _endless)
 
 
 def test_what_is_wrong_with_an_agent_is_said() -> None:
