@@ -141,8 +141,10 @@ def note_doubled_tools() -> None:
     def noting(self: Any, tools: Sequence[Any], *given: Any, **named: Any) -> None:
         make(self, tools, *given, **named)
         different = {id(tool): tool for tool in tools}.values()
-        names = [getattr(t, "name", None) or t.__name__ for t in different]
-        doubled = [name for name, times in Counter(names).items() if times > 1]
+        names = Counter(
+            getattr(t, "name", getattr(t, "__name__", "")) for t in different
+        )
+        doubled = [name for name, times in names.items() if name and times > 1]
         setattr(self, _DOUBLED, doubled)
 
     ToolNode.__init__ = noting
