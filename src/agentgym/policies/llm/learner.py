@@ -6,17 +6,18 @@ credited apart, with the advantage that it has among its siblings, and is traine
 if its component is. For a part with the advantage A, of which the choice had the
 probability p_old when it was drawn, and now has p:
 
-    loss = - w A min(p / p_old, 1 + clip) log p   (no gradient through the ratio)
+    loss = - A clip(p / p_old, 1, 1 + clip) log p  (no gradient through the ratio)
          - entropy bonus * H                      (where the tool is chosen, and
                                                    wherever something is pushed)
          + format weight * (- log mass)           (on completions that did well)
 
+- Only what did better than its siblings is pushed (A > 0), and nothing that was judged
+  wrong: the softmax takes from all else. With groups in which nearly always somebody
+  finds the right choice, blaming the wrong ones as well gained nothing measurable.
 - The ratio's bound is on its value, not on the gradient: PPO's own would stop a choice
   of small probability, found by exploration, as soon as it had become a little
-  likelier. All states count the same.
-- w is 1 for what went well. What went badly counts `_BLAME`, and less where only
-  exploration made it likely: a lucky find counts in full, a blunder that the policy
-  would not have made does not.
+  likelier. Nor does it fall below 1: what other tasks of the same update have made less
+  likely is not to be given up. All states count the same.
 - *mass* is the share of the whole vocabulary's probability that falls on tokens which
   continue some option. Under the constraint it is 1 by construction; without it the
   model must have learned it. It needs no label, and makes the trained model good in a
@@ -37,7 +38,8 @@ import numpy as np
 import torch
 
 from agentgym.core.errors import TrainingDiverged
-from agentgym.core.trajectory import Group
+from agentgym.core.tools import FailureKind
+from agentgym.core.trajectory import Group, Step
 from agentgym.policies.base import UpdateStats
 from agentgym.policies.llm.engine import Branch, Engine
 from agentgym.policies.llm.lora import lora_layers
@@ -54,14 +56,10 @@ _TOGETHER = 3
 """Tasks of one step. A small model learns more from many small steps than from few."""
 _CLIP = 0.3
 """How far above 1 later passes count the ratio of probabilities."""
-_BLAME = 0.5
-"""Weight of what went wrong, relative to what went right."""
 _SETTLED = -0.03
 """Log-probability above which a choice that went well has nothing to teach."""
 _WRITTEN = 4
 """Completions on which a step takes the format loss."""
-_NEGLIGIBLE = 0.01
-"""Weights that are not worth reading a branch for: blunders of exploration."""
 FORMAT_WEIGHT = 0.3
 """Of the format loss, relative to the policy gradient."""
 _MAX_GRADIENT = 1.0
@@ -72,7 +70,7 @@ _CHUNK = 384
 
 @dataclass(slots=True, eq=False)
 class _Push:
-    """One part of a decision, and how strongly to make it likelier."""
+    """One part of a decision that did well, and how strongly to make it likelier."""
 
     kind: int
     edges: list[int]
@@ -89,7 +87,7 @@ class _Sampled:
 
     Attributes:
         task: Number of the group that it is from.
-        written: An option that did well, if any.
+        written: An option that did well.
         answer: Its completion, behind the prompt, where the format loss is taken on it.
         places: Of the trie, at which a choice is pushed or the tool is chosen: what
             must be read again.
@@ -104,8 +102,8 @@ class _Sampled:
 
     @property
     def settled(self) -> bool:
-        """Whether all that was drawn went well, and is nearly certain by now."""
-        return all(p.weight > 0 and p.now > _SETTLED for p in self.pushes)
+        """Whether all that did well is nearly certain by now."""
+        return all(push.now > _SETTLED for push in self.pushes)
 
     def write(self) -> None:
         """Takes the format loss on an option that did well."""
@@ -281,7 +279,7 @@ class Learner:
             now = torch.stack([edges[e] for e in push.edges]).sum()
             before = now.detach() if np.isnan(push.before) else push.before
             push.now = float(now.detach())
-            ratio = torch.exp(now.detach() - before).clamp(max=1 + _CLIP)
+            ratio = torch.exp(now.detach() - before).clamp(1.0, 1 + _CLIP)
             gain = gain + push.weight * ratio * now
         nodes = sampled.state.trie.nodes
         for place in sampled.places:
@@ -375,19 +373,18 @@ def _collect(
                 state = step.trace.state
                 sampled = found.setdefault(id(state), _Sampled(state, task))
                 for kind in kinds:
-                    push = _push(step.trace, kind, both[kind])
+                    push = _push(step, step.trace, kind, both[kind])
                     if push is not None:
                         sampled.pushes.append(push)
-                        if push.weight > 0:
-                            sampled.written = step.trace.option
+                        sampled.written = step.trace.option
     good = [sampled for sampled in found.values() if sampled.written >= 0]
     most = _WRITTEN * -(-len(groups) // _TOGETHER)
     for sampled in good[:: -(-len(good) // most) or 1]:
         sampled.write()
     for sampled in found.values():
         trie = sampled.state.trie
-        if all(p.weight > 0 and p.before > _SETTLED for p in sampled.pushes):
-            # All went well, and nearly surely so: it would cost as much as the others.
+        if all(push.before > _SETTLED for push in sampled.pushes):
+            # Nearly certain already: it would cost as much as the others.
             sampled.pushes.clear()
             continue
         _balance(sampled.pushes)
@@ -408,23 +405,21 @@ def _balance(pushes: Sequence[_Push]) -> None:
     """
     for kind in COMPONENTS:
         own = [push for push in pushes if push.kind == kind]
-        total = sum(abs(push.weight) for push in own)
+        total = sum(push.weight for push in own)
         for push in own:
             push.weight /= total
 
 
-def _push(trace: Trace, kind: int, advantage: float | None) -> _Push | None:
+def _push(step: Step, trace: Trace, kind: int, advantage: float | None) -> _Push | None:
+    if not advantage or advantage < 0:
+        return None
+    if step.correct is False and step.failure is not FailureKind.BAD_ARGUMENTS:
+        # The least wrong of wrong tools, or arguments of one.
+        return None
     trie = trace.state.trie
     path = trie.paths[trace.option]
     edges = [int(e) for e in path[trie.kinds[path] == kind]]
-    if not advantage or not edges:
-        return None
-    before, drawn = trace.logprobs[kind], trace.drawn[kind]
-    weight = advantage
-    if weight < 0:
-        likely = 0.0 if np.isnan(before) else float(np.exp(before - drawn))
-        weight *= _BLAME * min(1.0, likely)
-    return _Push(kind, edges, weight, before) if abs(weight) > _NEGLIGIBLE else None
+    return _Push(kind, edges, advantage, trace.logprobs[kind]) if edges else None
 
 
 def _chunks(sampled: Sequence[_Sampled]) -> list[list[_Sampled]]:
