@@ -75,15 +75,7 @@ class LocalEngine(Engine):
         scenario, config = resolve(config)
         with Store(home) as store:
             policy = create_policy(config.policy, config.seed, config.model)
-            run = Run(store, secrets.token_hex(4), config, scenario)
-            store.create_run(
-                run.id,
-                scenario=config.scenario,
-                policy=config.policy,
-                engine=self.name,
-                seed=config.seed,
-                config=config.to_dict(),
-            )
+            run = Run.begin(store, config, scenario)
             with run.alone():
                 return run.carry_out(
                     run.loop(policy, None, control), listeners, control
@@ -255,6 +247,20 @@ class Run:
         self._scenario = scenario
         self._folder = store.runs_dir / run_id
         self.checkpoints = CheckpointFolder(self._folder)
+
+    @classmethod
+    def begin(cls, store: Store, config: TrainingConfig, scenario: Scenario) -> Run:
+        """A new run, entered into the store."""
+        run = cls(store, secrets.token_hex(4), config, scenario)
+        store.create_run(
+            run.id,
+            scenario=config.scenario,
+            policy=config.policy,
+            engine=config.engine,
+            seed=config.seed,
+            config=config.to_dict(),
+        )
+        return run
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:

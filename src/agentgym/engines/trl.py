@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import secrets
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -122,15 +121,7 @@ class TrlEngine(Engine):
             return _train(config, rollout, events, control)
 
         with Store(home) as store:
-            run = Run(store, secrets.token_hex(4), config, scenario)
-            store.create_run(
-                run.id,
-                scenario=config.scenario,
-                policy=config.policy,
-                engine=self.name,
-                seed=config.seed,
-                config=config.to_dict(),
-            )
+            run = Run.begin(store, config, scenario)
             with run.alone():
                 return run.carry_out(work, listeners, control)
 
