@@ -25,6 +25,7 @@ from agentgym.scenarios.code_review.guide import (
 )
 from agentgym.scenarios.code_review.plan import CHECKS, COSTS, Comment, Conclusion
 from agentgym.scenarios.code_review.surroundings import Place
+from agentgym.scenarios.schemas import one_of, parameters
 
 NOTHING = "nothing"
 """What stands for live code without an open finding."""
@@ -230,21 +231,6 @@ def request_changes(world: World) -> dict[str, Any]:
     return {"verdict": "changes-requested"}
 
 
-def _schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-def _one_of(values: Mapping[str, str], description: str) -> dict[str, Any]:
-    """One of some values, each with what it is for."""
-    listed = [{"const": v, "description": about} for v, about in values.items()]
-    return {"type": "string", "description": description, "oneOf": listed}
-
-
 _FILE = {
     "type": "string",
     "pattern": "^[a-z]+(?:_[a-z]+)*_[0-9]{4}\\.py$",
@@ -270,7 +256,7 @@ TOOLS = [
         "analyze_code",
         "Analyze what a file is made of. The start of a full, complete, thorough "
         "review of everything: tells which checks the code calls for.",
-        _schema(file=_FILE),
+        parameters(file=_FILE),
         analyze_code,
         True,
     ),
@@ -278,7 +264,7 @@ TOOLS = [
         "detect_bugs",
         "Detect bugs in a file: mistakes in the logic, errors, defects, crashes. Is "
         "the code correct, does it work?",
-        _schema(file=_FILE),
+        parameters(file=_FILE),
         detect_bugs,
         True,
     ),
@@ -286,7 +272,7 @@ TOOLS = [
         "check_security",
         "Check the security of a file: vulnerabilities, injections, attacks, secrets, "
         "passwords. Is the code safe, can it be exploited?",
-        _schema(file=_FILE),
+        parameters(file=_FILE),
         check_security,
         True,
     ),
@@ -294,7 +280,7 @@ TOOLS = [
         "check_best_practices",
         "Check a file for slow code: performance, speed, efficiency, expensive loops. "
         "Is the code fast, does it scale?",
-        _schema(file=_FILE),
+        parameters(file=_FILE),
         check_best_practices,
         True,
     ),
@@ -302,7 +288,7 @@ TOOLS = [
         "run_linter",
         "Run the linter on a file: style, naming, formatting, conventions. Is the code "
         "tidy and readable?",
-        _schema(file=_FILE),
+        parameters(file=_FILE),
         run_linter,
         True,
     ),
@@ -310,7 +296,7 @@ TOOLS = [
         "search_documentation",
         "Search the reviewer's guide for a problem. For matters of house rules it says "
         "whether this project accepts them.",
-        _schema(
+        parameters(
             page={
                 "type": "string",
                 "pattern": "^[a-z]+/[a-z]+(?:-[a-z]+)*$",
@@ -325,7 +311,7 @@ TOOLS = [
         "suggest_improvements",
         "Suggest how to improve or fix a line, what to write instead. If suggestions "
         "or proposals for a better way are wanted.",
-        _schema(line=_LINE),
+        parameters(line=_LINE),
         suggest_improvements,
         True,
     ),
@@ -333,10 +319,10 @@ TOOLS = [
         "comment",
         "Comment on a real problem that the last check found, with its line, category, "
         "severity and rule.",
-        _schema(
+        parameters(
             line=_LINE,
-            category=_one_of(_ABOUT_CATEGORIES, "kind of problem"),
-            severity=_one_of(_ABOUT_SEVERITIES, "how much it matters"),
+            category=one_of(_ABOUT_CATEGORIES, "kind of problem"),
+            severity=one_of(_ABOUT_SEVERITIES, "how much it matters"),
             rule={
                 "type": "string",
                 "pattern": "^[A-Z]+[0-9]{3}$",
@@ -350,7 +336,7 @@ TOOLS = [
         "approve",
         "Approve: nothing is wrong, or details only. The last step; it cannot be "
         "undone.",
-        _schema(),
+        parameters(),
         approve,
         True,
     ),
@@ -358,7 +344,7 @@ TOOLS = [
         "request_changes",
         "Request changes: a problem of medium or high severity was commented on. The "
         "last step; it cannot be undone.",
-        _schema(),
+        parameters(),
         request_changes,
         True,
     ),

@@ -11,6 +11,7 @@ from typing import Any
 
 from agentgym.core.tools import Tool, ToolError
 from agentgym.scenarios.customer_support.world import REFUND_REASONS, TODAY, World
+from agentgym.scenarios.schemas import parameters
 
 ESCALATION_REASONS = (
     "refund_not_covered",
@@ -342,12 +343,7 @@ def _tool(function: Any, description: str, **properties: dict[str, Any]) -> Tool
     return Tool(
         name=function.__name__,
         description=description,
-        parameters={
-            "type": "object",
-            "properties": properties,
-            "required": list(properties),
-            "additionalProperties": False,
-        },
+        parameters=parameters(**properties),
         function=function,
         takes_world=True,
     )

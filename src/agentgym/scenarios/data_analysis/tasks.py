@@ -20,8 +20,10 @@ from agentgym.scenarios.data_analysis.datasets import (
 from agentgym.scenarios.data_analysis.names import DOMAINS
 from agentgym.scenarios.data_analysis.plan import SYSTEM_PROMPT, Goal, Milestone
 from agentgym.scenarios.data_analysis.questions import WORDS, say, word
+from agentgym.scenarios.data_analysis.toolbox import TOOLS
+from agentgym.scenarios.data_analysis.world import World
 
-_FUNCTIONS = {tool.name: tool.function for tool in tools.TOOLS}
+_FUNCTIONS = {tool.name: tool.function for tool in TOOLS}
 _TRIES = 50
 _DECOY, _OPENER, _FILTER, _CHART = 0.2, 0.4, 0.35, 0.35
 _KINDS = (
@@ -224,7 +226,7 @@ def _solve(plan: list[Milestone], files: Mapping[str, DatasetSpec]) -> Goal:
     Raises:
         _Unsuitable: What was found is not clear, or hangs on too few rows.
     """
-    world = tools.World(files)
+    world = World(files)
     value: Any = None
     charts: tuple[Shown, ...] = ()
     for number, step in enumerate(plan):
