@@ -59,8 +59,8 @@ class CustomerSupport(DrawnScenario):
             "episodes": 15_000,
             "eval_every": 5_000,
             "learning_rate": 0.01,
-            "batch_size": 72,
-            "group_size": 12,
+            "batch_size": 48,
+            "group_size": 8,
         }
 
 
