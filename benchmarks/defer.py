@@ -30,6 +30,7 @@ from agentgym.core.evaluation import Evaluation
 from agentgym.core.tools import ToolCall
 from agentgym.core.trajectory import Trajectory
 from agentgym.integrations.base import adapter
+from agentgym.integrations.chat import TO_SAY
 from agentgym.scenarios.registry import ScenarioRegistry
 
 DEFER_BELOW = (0.5, 0.8, 0.95)
@@ -161,16 +162,18 @@ def _scripted(environment: Any, policy: Any, rng: random.Random, errors: float) 
 
         def _generate(self, messages: Any, stop: Any = None, **options: Any) -> Any:
             tools = options.get("tools") or []
-            message = self._answer(tools)
+            message = self._answer(messages, tools)
             read = json.dumps(convert_to_openai_messages(messages)) + json.dumps(tools)
             written = str(message.tool_calls or message.content)
             self.calls += 1
             self.tokens += policy.count_tokens(read) + policy.count_tokens(written)
             return ChatResult(generations=[ChatGeneration(message=message)])
 
-        def _answer(self, tools: list[Any]) -> AIMessage:
+        def _answer(self, messages: Any, tools: list[Any]) -> AIMessage:
+            if not tools:  # Words only: it says what it is told to say.
+                return AIMessage(messages[0].text.partition(TO_SAY)[2])
             due = [] if environment.done else _due(environment)
-            if not tools or not due or environment.done:
+            if not due or environment.done:
                 return AIMessage("It is done.")
             step = due[0]
             if step.ask:

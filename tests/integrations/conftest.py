@@ -49,7 +49,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedAgent:
     """A planner that was trained on customer_support for a few seconds."""
     home = tmp_path_factory.mktemp("trained")
     result = Trainer(home=home).train(
-        "customer_support", episodes=1_500, eval_tasks=20, heldout_tasks=20
+        "customer_support", episodes=2_500, eval_tasks=20, heldout_tasks=20
     )
     return TrainedAgent.load(Path(result.trained_model_path))
 

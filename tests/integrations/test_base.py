@@ -266,18 +266,29 @@ def test_a_request_that_makes_no_sense(trained: TrainedAgent) -> None:
         Mind.of(trained).decide([])
 
 
-def test_a_conversation_retold_has_no_calls() -> None:
+def test_a_conversation_retold_says_what_to_say_and_has_no_calls(
+    trained: TrainedAgent,
+) -> None:
     call = ToolCall("look", {"at": 1}, "c").to_openai()
-    told = retold(
-        [
-            {"role": "user", "content": "hello"},
-            {"role": "assistant", "content": None, "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": "c", "content": "seen"},
-        ]
+    # Without tools there is nothing to do but to speak.
+    turn, answer = Mind.of(trained, llm=object()).decide(
+        [{"role": "user", "content": "hello"}], ()
     )
-    assert [m["role"] for m in told] == ["user", "assistant", "user"]
-    assert "look" in told[1]["content"] and "seen" in told[2]["content"]
+    assert turn is Turn.WORDS and answer.completion.content
+    conversation: list[dict[str, Any]] = [
+        {"role": "system", "content": "You are kind."},
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "seen"},
+    ]
+    told = retold(conversation, answer)
+    assert [m["role"] for m in told] == ["system", "user", "assistant", "user"]
+    assert told[0]["content"].startswith("You are kind.")
+    assert str(answer.completion.content) in told[0]["content"]
+    assert "look" in told[2]["content"] and "seen" in told[3]["content"]
     assert not any("tool_calls" in m for m in told)
+    # Where there is no system message, there is one now.
+    assert retold(conversation[1:], answer)[0]["role"] == "system"
 
 
 def test_values_of_tools_as_json() -> None:

@@ -30,6 +30,7 @@ from agentgym import TrainedAgent
 from agentgym.core.errors import FailureBudgetExceeded, UsageError
 from agentgym.core.tools import ToolRunner
 from agentgym.integrations.base import adapter
+from agentgym.integrations.chat import TO_SAY
 from agentgym.integrations.langchain import AgentGymMiddleware
 
 HERE = Path(__file__).parent
@@ -121,6 +122,7 @@ def test_a_language_model_writes_the_words(trained: TrainedAgent, shop: Any) -> 
     # Once, for the words; it was offered no tools and saw no calls to stumble over.
     ((messages, tools),) = llm.asked
     assert not tools and not any(getattr(m, "tool_calls", None) for m in messages)
+    assert TO_SAY in messages[0].text
 
 
 def test_a_language_model_takes_over_in_doubt(trained: TrainedAgent, shop: Any) -> None:
@@ -146,6 +148,7 @@ def test_a_middleware_counts_what_it_saves(trained: TrainedAgent, shop: Any) -> 
     assert (savings.llm_calls, savings.worded, savings.deferred) == (1, 1, 0)
     assert savings.decided >= 1 and savings.tokens_saved > 0
     assert savings.llm_tokens == 105
+    assert TO_SAY in llm.asked[0][0][0].text
 
 
 def test_options_that_nothing_reads(trained: TrainedAgent, shop: Any) -> None:

@@ -156,7 +156,7 @@ def model_client(mind: Mind, llm: Any = None) -> type:
                     message = made.choices[0].message
                     message.content = speaker_of(message.content)
                 return made
-            given = {"messages": retold(said)}
+            given = {"messages": retold(said, answer)}
             if turn is Turn.DEFER:
                 given = {"messages": params["messages"], "tools": tools}
             response = asked.create(**{k: v for k, v in given.items() if v})

@@ -19,6 +19,7 @@ from agentgym.core.errors import UsageError
 from agentgym.core.task import Message
 from agentgym.core.trained_agent import TrainedAgent
 from agentgym.policies.base import Decision
+from agentgym.policies.calls.conversation import content_text
 from agentgym.serving.answers import Completion
 from agentgym.serving.deciding import Answer, answer_all
 from agentgym.serving.errors import ApiError
@@ -243,19 +244,33 @@ def speaker_form(messages: Sequence[Message]) -> dict[str, Any] | None:
     return json_form(schema)
 
 
+TO_SAY = (
+    "Say the following to the user now, in your own words. Ask for what it asks for, "
+    "and promise nothing that it does not say: "
+)
+
+
 def speaker_of(content: str | None) -> str:
     """The member that was chosen."""
     return str(json.loads(content or "{}").get("role", ""))
 
 
-def retold(messages: Sequence[Message]) -> list[Message]:
+def retold(messages: Sequence[Message], answer: Answer) -> list[Message]:
     """A conversation for a language model that only writes words.
+
+    Its system message, the first of all, says what these are about: the policy may have
+    decided to ask for something, which a model that does not know might leave out.
 
     Calls and their results are told as text: models refuse calls of tools that they are
     not offered, and one that is offered tools might call them.
     """
-    told: list[Message] = []
+    system = [m for m in messages if m.get("role") == "system"]
+    asked = f"{TO_SAY}{answer.completion.content}"
+    heard = [content_text(m.get("content")) for m in system]
+    told: list[Message] = [{"role": "system", "content": "\n\n".join([*heard, asked])}]
     for message in messages:
+        if message in system:
+            continue
         calls = message.get("tool_calls") or ()
         if calls:
             names = ", ".join(

@@ -165,7 +165,7 @@ class AgentGymLLM(BaseLLM):
         if turn is Turn.DEFER:
             return self._ask_llm(messages, tools=tools, response_model=response_model)
         if turn is Turn.WORDS:
-            return self._ask_llm(retold(said))
+            return self._ask_llm(retold(said, answer))
         self._track_token_usage_internal(answer.completion.usage)
         if response_model is not None:
             return response_model.model_validate_json(answer.completion.content or "")

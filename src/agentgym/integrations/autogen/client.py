@@ -86,7 +86,8 @@ class AgentGymClient(ChatCompletionClient):
             )
         else:
             result = await self._llm.create(
-                _native_messages(retold(said)), cancellation_token=cancellation_token
+                _native_messages(retold(said, answer)),
+                cancellation_token=cancellation_token,
             )
         used = result.usage
         self.savings.note_llm(used.prompt_tokens + used.completion_tokens)

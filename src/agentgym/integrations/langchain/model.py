@@ -70,7 +70,7 @@ class AgentGymChat(BaseChatModel):
         turn, answer = asked.decide(self.mind)
         if turn is Turn.ACT:
             return result_of(asked.message(answer))
-        model, given = self._ask_llm(turn, asked, options)
+        model, given = self._ask_llm(turn, asked, answer, options)
         said = model.invoke(given, stop=stop if turn is Turn.DEFER else None)
         return result_of(self._said(turn, asked, said))
 
@@ -85,7 +85,7 @@ class AgentGymChat(BaseChatModel):
         turn, answer = await asyncio.to_thread(asked.decide, self.mind)
         if turn is Turn.ACT:
             return result_of(asked.message(answer))
-        model, given = self._ask_llm(turn, asked, options)
+        model, given = self._ask_llm(turn, asked, answer, options)
         said = await model.ainvoke(given, stop=stop if turn is Turn.DEFER else None)
         return result_of(self._said(turn, asked, said))
 
@@ -116,10 +116,10 @@ class AgentGymChat(BaseChatModel):
             yield chunk
 
     def _ask_llm(
-        self, turn: Turn, asked: Asked, options: dict[str, Any]
+        self, turn: Turn, asked: Asked, answer: Answer, options: dict[str, Any]
     ) -> tuple[Runnable[Any, Any], list[BaseMessage]]:
         if turn is Turn.WORDS:
-            return self.llm, convert_to_messages(retold(asked.messages))
+            return self.llm, convert_to_messages(retold(asked.messages, answer))
         tools = options.get("tools")
         model = self.llm.bind_tools(tools) if tools else self.llm
         return model, asked.given
@@ -155,7 +155,7 @@ class AgentGymMiddleware(AgentMiddleware):
         turn, answer = asked.decide(self._mind)
         if turn is Turn.ACT:
             return asked.message(answer)
-        response = handler(_handed_on(turn, asked, request))
+        response = handler(_handed_on(turn, asked, answer, request))
         self._count(response)
         return response
 
@@ -167,7 +167,7 @@ class AgentGymMiddleware(AgentMiddleware):
         turn, answer = await asyncio.to_thread(asked.decide, self._mind)
         if turn is Turn.ACT:
             return asked.message(answer)
-        response = await handler(_handed_on(turn, asked, request))
+        response = await handler(_handed_on(turn, asked, answer, request))
         self._count(response)
         return response
 
@@ -183,11 +183,11 @@ def _asked_of(request: Any) -> Asked:
     return Asked([*head, *request.messages], None, options, [])
 
 
-def _handed_on(turn: Turn, asked: Asked, request: Any) -> Any:
+def _handed_on(turn: Turn, asked: Asked, answer: Answer, request: Any) -> Any:
     if turn is Turn.DEFER:
         return request
-    told = [m for m in retold(asked.messages) if m["role"] != "system"]
-    return request.override(messages=convert_to_messages(told), tools=[])
+    head, *told = convert_to_messages(retold(asked.messages, answer))
+    return request.override(messages=told, system_message=head, tools=[])
 
 
 class Asked:
