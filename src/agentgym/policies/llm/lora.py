@@ -10,8 +10,15 @@ import torch
 from torch import nn
 
 _ROWS = 64
-"""Products in half precision have a multiple of this many rows: for each number of rows
-a program is made and kept, which takes time and a megabyte."""
+"""Products in half precision have a multiple of this many rows, or a power of two below
+it: for each number of rows a program is made and kept, which takes time and a megabyte.
+"""
+
+
+def _padding(rows: int) -> int:
+    if rows < _ROWS:
+        return (1 << (rows - 1).bit_length()) - rows
+    return -rows % _ROWS
 
 
 class FrozenLinear(nn.Module):
@@ -33,9 +40,11 @@ class FrozenLinear(nn.Module):
         if self.fast is None:
             y: torch.Tensor = self.base(x)
             return y
-        rows = x.shape[-2]
-        given = nn.functional.pad(x.bfloat16(), (0, 0, 0, -rows % _ROWS))
-        y = nn.functional.linear(given, self.fast)[..., :rows, :].to(x.dtype)
+        flat = x.flatten(0, -2).bfloat16()
+        rows = len(flat)
+        given = nn.functional.pad(flat, (0, 0, 0, _padding(rows)))
+        y = nn.functional.linear(given, self.fast)[:rows].to(x.dtype)
+        y = y.unflatten(0, x.shape[:-1])
         return y if self.base.bias is None else y + self.base.bias
 
 
