@@ -9,7 +9,8 @@ probability p_old when it was drawn, and now has p:
     loss = - A clip(p / p_old, 1, 1 + clip) log p  (no gradient through the ratio)
          - entropy bonus * H                      (where the tool is chosen, and
                                                    wherever something is pushed)
-         + format weight * (- log mass)           (on completions that did well)
+         + A (- log mass)                         (where something is pushed)
+         + format weight * (- log mass)           (on whole completions that did well)
 
 - Only what did better than its siblings is pushed (A > 0), and nothing that was judged
   wrong: the softmax takes from all else. With groups in which nearly always somebody
@@ -123,6 +124,44 @@ class _Sampled:
         return following
 
 
+class _Written:
+    """Places at which the format loss is taken.
+
+    Attributes:
+        rows: Hidden states of the tokens before.
+        following: For each place, the tokens with which some option goes on there.
+        weights: Of each place.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[torch.Tensor] = []
+        self.following: list[set[int]] = []
+        self.weights: list[float] = []
+
+    def add(
+        self,
+        rows: torch.Tensor,
+        following: Sequence[set[int]],
+        weights: Sequence[float],
+    ) -> None:
+        """Adds places."""
+        self.rows.append(rows)
+        self.following += following
+        self.weights += weights
+
+    def add_pushes(
+        self, sampled: _Sampled, nodes: list[int], hidden: torch.Tensor, share: float
+    ) -> None:
+        """Adds the places where something is pushed, as strongly as it is."""
+        trie = sampled.state.trie
+        where = {-1: 0} | {n: 1 + i for i, n in enumerate(nodes)}
+        for push in sampled.pushes:
+            for edge in push.edges:
+                row = hidden[where[int(trie.rows[edge])]][None]
+                labels = trie.labels[trie.nodes == trie.nodes[edge]]
+                self.add(row, [set(labels.tolist())], [share * push.weight])
+
+
 class Learner:
     """Updates LoRA's matrices from judged groups. See the module's docstring."""
 
@@ -220,12 +259,16 @@ class Learner:
             self._engine.read_lower(unread)
         rows = self._engine.learn([*branches, *answers])
         loss = torch.zeros((), device=self._engine.device)
+        written_at = _Written()
         for sampled, numbers, hidden in zip(chunk, nodes, rows, strict=False):
             edges = self._edges(sampled, numbers, hidden)
             loss = loss - self._gain(sampled, edges, entropy, stats) / states
-        if formatted:
-            off = self._off_format(formatted, rows[len(chunk) :])
-            loss = loss + FORMAT_WEIGHT * off / written
+            written_at.add_pushes(sampled, numbers, hidden, 1 / states)
+        for sampled, hidden in zip(formatted, rows[len(chunk) :], strict=True):
+            share = FORMAT_WEIGHT / written / len(hidden)
+            written_at.add(hidden, sampled.continuations(), [share] * len(hidden))
+        if written_at.rows:
+            loss = loss + self._off_format(written_at)
         stats.loss += float(loss.detach())
         return loss
 
@@ -290,15 +333,12 @@ class Learner:
             gain = gain + entropy * spread
         return gain
 
-    def _off_format(
-        self, formatted: Sequence[_Sampled], rows: Sequence[torch.Tensor]
-    ) -> torch.Tensor:
-        """Sum over completions of the mean of - log mass over their tokens."""
+    def _off_format(self, written: _Written) -> torch.Tensor:
+        """Weighted sum of - log mass over the places."""
         # In one product: it is the vocabulary that takes time to go through.
-        logits = self._engine.all_logits(torch.cat(list(rows)))
+        logits = self._engine.all_logits(torch.cat(written.rows))
         off = torch.logsumexp(logits, -1)
-        shares = torch.cat([torch.full((len(own),), 1 / len(own)) for own in rows])
-        following = [t for sampled in formatted for t in sampled.continuations()]
+        following = written.following
         widest = max(map(len, following))
         # Short lists are filled up with a token that is there already, at no weight.
         tokens = torch.tensor([[*t, *[min(t)] * (widest - len(t))] for t in following])
@@ -307,7 +347,7 @@ class Learner:
         allowed = logits.gather(1, tokens.to(logits.device))
         allowed = allowed.masked_fill(filling.to(logits.device), -torch.inf)
         off = off - torch.logsumexp(allowed, -1)
-        return (off * shares.to(off.device)).sum()
+        return (off * torch.tensor(written.weights, device=off.device)).sum()
 
     # The step --------------------------------------------------------------------
 
