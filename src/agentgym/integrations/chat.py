@@ -244,15 +244,16 @@ def speaker_form(messages: Sequence[Message]) -> dict[str, Any] | None:
     return json_form(schema)
 
 
+def speaker_of(content: str | None) -> str:
+    """The member that was chosen."""
+    return str(json.loads(content or "{}").get("role", ""))
+
+
 TO_SAY = (
     "Say the following to the user now, in your own words. Ask for what it asks for, "
     "and promise nothing that it does not say: "
 )
-
-
-def speaker_of(content: str | None) -> str:
-    """The member that was chosen."""
-    return str(json.loads(content or "{}").get("role", ""))
+"""What a language model that only writes words is told, with what these are about."""
 
 
 def retold(messages: Sequence[Message], answer: Answer) -> list[Message]:
@@ -264,12 +265,11 @@ def retold(messages: Sequence[Message], answer: Answer) -> list[Message]:
     Calls and their results are told as text: models refuse calls of tools that they are
     not offered, and one that is offered tools might call them.
     """
-    system = [m for m in messages if m.get("role") == "system"]
-    asked = f"{TO_SAY}{answer.completion.content}"
-    heard = [content_text(m.get("content")) for m in system]
-    told: list[Message] = [{"role": "system", "content": "\n\n".join([*heard, asked])}]
+    system = [content_text(m.get("content")) for m in messages if m["role"] == "system"]
+    system.append(f"{TO_SAY}{answer.completion.content}")
+    told: list[Message] = [{"role": "system", "content": "\n\n".join(system)}]
     for message in messages:
-        if message in system:
+        if message["role"] == "system":
             continue
         calls = message.get("tool_calls") or ()
         if calls:

@@ -88,7 +88,7 @@ class _Sampled:
 
     Attributes:
         task: Number of the group that it is from.
-        written: An option that did well.
+        written: An option that did well; -1 if there is none.
         answer: Its completion, behind the prompt, where the format loss is taken on it.
         places: Of the trie, at which a choice is pushed or the tool is chosen: what
             must be read again.
@@ -124,6 +124,18 @@ class _Sampled:
         return following
 
 
+class _Hidden:
+    """Last hidden states of a prompt's end, and of some nodes of the trie behind it."""
+
+    def __init__(self, nodes: Sequence[int], rows: torch.Tensor) -> None:
+        self._rows = rows
+        self._where = {-1: 0} | {n: 1 + i for i, n in enumerate(nodes)}
+
+    def before(self, node: int) -> torch.Tensor:
+        """What the choice behind a node is made from; -1 is the prompt's end."""
+        return self._rows[self._where[node]]
+
+
 class _Written:
     """Places at which the format loss is taken.
 
@@ -149,17 +161,18 @@ class _Written:
         self.following += following
         self.weights += weights
 
-    def add_pushes(
-        self, sampled: _Sampled, nodes: list[int], hidden: torch.Tensor, share: float
-    ) -> None:
+    def add_pushes(self, sampled: _Sampled, hidden: _Hidden, share: float) -> None:
         """Adds the places where something is pushed, as strongly as it is."""
         trie = sampled.state.trie
-        where = {-1: 0} | {n: 1 + i for i, n in enumerate(nodes)}
+        weights: dict[int, float] = {}
         for push in sampled.pushes:
             for edge in push.edges:
-                row = hidden[where[int(trie.rows[edge])]][None]
-                labels = trie.labels[trie.nodes == trie.nodes[edge]]
-                self.add(row, [set(labels.tolist())], [share * push.weight])
+                place = int(trie.nodes[edge])
+                weights[place] = weights.get(place, 0.0) + share * push.weight
+        for place, weight in weights.items():
+            edges = np.flatnonzero(trie.nodes == place)
+            row = hidden.before(int(trie.rows[edges[0]]))
+            self.add(row[None], [set(trie.labels[edges].tolist())], [weight])
 
 
 class Learner:
@@ -260,13 +273,14 @@ class Learner:
         rows = self._engine.learn([*branches, *answers])
         loss = torch.zeros((), device=self._engine.device)
         written_at = _Written()
-        for sampled, numbers, hidden in zip(chunk, nodes, rows, strict=False):
-            edges = self._edges(sampled, numbers, hidden)
+        for sampled, numbers, own in zip(chunk, nodes, rows, strict=False):
+            hidden = _Hidden(numbers, own)
+            edges = self._edges(sampled, hidden)
             loss = loss - self._gain(sampled, edges, entropy, stats) / states
-            written_at.add_pushes(sampled, numbers, hidden, 1 / states)
-        for sampled, hidden in zip(formatted, rows[len(chunk) :], strict=True):
-            share = FORMAT_WEIGHT / written / len(hidden)
-            written_at.add(hidden, sampled.continuations(), [share] * len(hidden))
+            written_at.add_pushes(sampled, hidden, 1 / states)
+        for sampled, own in zip(formatted, rows[len(chunk) :], strict=True):
+            share = FORMAT_WEIGHT / written / len(own)
+            written_at.add(own, sampled.continuations(), [share] * len(own))
         if written_at.rows:
             loss = loss + self._off_format(written_at)
         stats.loss += float(loss.detach())
@@ -294,17 +308,14 @@ class Learner:
             assert branch.hidden is not None
             known.update(zip(numbers, branch.hidden, strict=True))
 
-    def _edges(
-        self, sampled: _Sampled, nodes: list[int], hidden: torch.Tensor
-    ) -> dict[int, torch.Tensor]:
+    def _edges(self, sampled: _Sampled, hidden: _Hidden) -> dict[int, torch.Tensor]:
         """Log-probability of each edge at the places that matter, differentiable."""
         trie = sampled.state.trie
-        where = {-1: 0} | {n: 1 + i for i, n in enumerate(nodes)}
         result: dict[int, torch.Tensor] = {}
         for place in sampled.places:
             edges = np.flatnonzero(trie.nodes == place)
-            row = hidden[where[int(trie.rows[edges[0]])]]
-            labels = torch.from_numpy(trie.labels[edges]).to(hidden.device)
+            row = hidden.before(int(trie.rows[edges[0]]))
+            labels = torch.from_numpy(trie.labels[edges]).to(row.device)
             logprobs = torch.log_softmax(self._engine.edge_logits(row, labels), -1)
             result.update(zip(edges.tolist(), logprobs, strict=True))
         return result

@@ -192,7 +192,6 @@ class LlmPolicy(Policy):
             state,
             option,
             (group.logprob, value.logprob),
-            (group.drawn, value.drawn),
         )
         return decision
 

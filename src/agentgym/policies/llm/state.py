@@ -131,13 +131,11 @@ class Trace:
         option: Which one was taken.
         logprobs: Of the group, and of the option in it, under the weights. The latter
             is NaN where it was not needed: any option would do.
-        drawn: The same under the sampler, exploration included.
     """
 
     state: State
     option: int
     logprobs: tuple[float, float]
-    drawn: tuple[float, float]
 
 
 @dataclass(slots=True)
