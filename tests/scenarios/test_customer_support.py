@@ -679,6 +679,25 @@ def test_asking_for_what_is_known_is_wrong() -> None:
     env.close()
 
 
+@pytest.mark.parametrize(
+    ("closing", "right"),
+    [
+        ("Your order is cancelled. Is there anything else I can do for you?", True),
+        ("Could you please tell me the amount of money to pay back?", False),
+        ("It is done. What is the number of your ticket?", False),
+    ],
+)
+def test_a_question_is_no_closing_answer(
+    env: CustomerSupportEnvironment, closing: str, right: bool
+) -> None:
+    env.reset_task(find("cancel", "cancel_order"))
+    while open_ := due(env):
+        env.act(message_for(env, open_[0]))
+    closed = env.act({"content": closing})
+    assert closed.verdict.correct is right and closed.done
+    assert env.outcome()[0] is right
+
+
 def test_a_missing_address_is_asked_for(env: CustomerSupportEnvironment) -> None:
     task = find("address", "update_address", address=True)
     env.reset_task(task)

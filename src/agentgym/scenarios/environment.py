@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 import string
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -49,6 +50,16 @@ class Verdict:
 
 
 RIGHT = Verdict(True)
+
+_COURTESY = re.compile(
+    r"\b(any|some)thing (else|more)\b|\bany (more|other|further)\b", re.IGNORECASE
+)
+
+
+def questions(content: str) -> list[str]:
+    """Sentences with which the user is asked for something: not "Anything else?"."""
+    sentences = re.split(r"(?<=[.!?])\s+", content.strip())
+    return [s for s in sentences if s.endswith("?") and not _COURTESY.search(s)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +172,12 @@ class Environment(gymnasium.Env[str, str]):
     def tool_list(self) -> Sequence[Tool]:
         """The tools that may be called."""
         return self._tool_list
+
+    @property
+    def closed(self) -> bool:
+        """Whether the agent spoke last, and did not ask for anything."""
+        last = self.messages[-1]
+        return last["role"] == "assistant" and not questions(last["content"] or "")
 
     @property
     def state_key(self) -> str:

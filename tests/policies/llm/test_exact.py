@@ -13,7 +13,8 @@ from agentgym.core.tools import Tool
 from agentgym.policies.base import DecisionRequest, Sampling
 from agentgym.policies.llm.lora import lora_layers
 from agentgym.policies.llm.policy import LlmPolicy
-from agentgym.policies.llm.state import State
+from agentgym.policies.llm.state import State, Walk
+from agentgym.policies.llm.trie import VALUE
 
 TOOLS = [
     Tool(
@@ -87,15 +88,16 @@ def check(policy: LlmPolicy) -> None:
     for messages in (OPENING, LATER):
         request = DecisionRequest(messages, TOOLS)
         state = policy._read([request])[0]
-        policy._decide_values([(state, group) for group in state.groups])
+        policy._score_chunk([(state, state.trie.places(kind=VALUE))], read=False)
         prompt, _ = policy.format.prompt(messages, TOOLS)
         expected = np.array([p.sum() for p in plain_logprobs(policy, prompt, state)])
         found = np.array([state.edges[path].sum() for path in state.trie.paths])
         assert np.abs(found - expected).max() < 1e-4
         assert np.exp(expected).sum() == pytest.approx(1.0, abs=1e-6)
-        groups, logprobs = state.group_logprobs()
-        for group, logprob in zip(groups, logprobs, strict=True):
-            inside = np.logaddexp.reduce(expected[state.groups[group]])
+        for options, logprob in zip(
+            state.groups.values(), state.group_logprobs, strict=True
+        ):
+            inside = np.logaddexp.reduce(expected[options])
             assert logprob == pytest.approx(inside, abs=1e-4)
     assert policy._cache.hits > 0
 
@@ -161,7 +163,7 @@ def test_half_precision_is_close(smollm2: Path) -> None:
         policy = LlmPolicy(str(smollm2), half=half)
         shake(policy)
         state = policy._read([DecisionRequest(LATER, TOOLS)])[0]
-        found.append(state.group_logprobs()[1])
+        found.append(state.group_logprobs)
     full, rounded = found
     assert 0 < np.abs(full - rounded).max() < 0.3
     assert full.argmax() == rounded.argmax()
@@ -173,19 +175,60 @@ def test_learning_sees_the_same(families: dict[str, Path], family: str) -> None:
     shake(policy)
     first = policy._read([DecisionRequest(OPENING, TOOLS)])[0]
     later = policy._read([DecisionRequest(LATER, TOOLS)])[0]
-    assert later.segment.parent is first.segment
+    assert first.segment in later.segment.chain
     branches = []
     for state in (first, later):
         places = state.trie.places(range(len(state.options)))
         branch, _ = state.branch(places, read=False)
         branches.append(branch)
     read = policy.engine.read(branches)
+    for branch in branches:
+        branch.read = True
     learned = policy.engine.learn(branches)
     for one, other in zip(read, learned, strict=True):
         assert torch.isfinite(other).all()
         # The prompt's last token was read before, so only the nodes can be compared.
         assert (one[1:] - other[1:]).abs().max() < 1e-4
         assert other.requires_grad
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_a_walk_draws_by_the_same_odds(families: dict[str, Path], family: str) -> None:
+    """Step by step as from the whole list; what lies off the way is not read."""
+    many = {"enum": [f"{letter}{n}" for letter in "abcd" for n in range(10)]}
+    pick = Tool(
+        "pick",
+        "Picks.",
+        {
+            "type": "object",
+            "properties": {"first": many, "second": many},
+            "required": ["first", "second"],
+        },
+    )
+    policy = LlmPolicy(str(families[family]), half=False)
+    shake(policy)
+    state = policy._read([DecisionRequest(OPENING, [pick])])[0]
+    group = max(state.groups)
+    assert len(state.groups[group]) > 500
+    rng = np.random.default_rng(1)
+    walks = [Walk(state, group, rng if i else None) for i in range(6)]
+    drawn = policy._draw_values(walks)
+    known = np.isfinite(state.edges)
+    assert known.sum() < len(state.edges) / 4
+    policy._score_chunk([(state, state.trie.places(kind=VALUE))], read=False)
+    for walk in drawn:
+        assert walk is not None
+        path = state.trie.paths[state.groups[group][walk.chosen]]
+        inside = path[state.trie.kinds[path] == VALUE]
+        expected = state.edges[inside].sum()
+        assert walk.logprob == pytest.approx(expected, abs=1e-4)
+        assert walk.drawn == walk.logprob
+    greedy = drawn[0]
+    assert greedy is not None
+    for edge in state.trie.paths[state.groups[group][greedy.chosen]]:
+        if state.trie.kinds[edge] == VALUE:
+            here = state.trie.nodes == state.trie.nodes[edge]
+            assert state.edges[edge] == state.edges[here].max()
 
 
 def test_no_tool_reaches_another(families: dict[str, Path]) -> None:

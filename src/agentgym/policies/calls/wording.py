@@ -9,6 +9,12 @@ from agentgym.core.tools import Tool
 from agentgym.policies.calls.candidates import NOTHING
 from agentgym.policies.calls.conversation import Called, spaced
 
+_NO_ARTICLE = frozenset(
+    "a an the this that these those your my their what which who whose when where why "
+    "how whether if".split()
+)
+"""First words of descriptions that no article goes before."""
+
 
 def parameter_schemas(tool: Tool) -> dict[str, Mapping[str, Any]]:
     """Schemas of all parameters, those included that are only said to be required."""
@@ -28,7 +34,9 @@ def described(name: str, schema: Mapping[str, Any]) -> str:
 
 def asking_words(about: str) -> str:
     """The wording of a question."""
-    return f"Could you please tell me the {about}?"
+    first = about.split(maxsplit=1)[0].lower() if about.split() else ""
+    article = "" if first in _NO_ARTICLE else "the "
+    return f"Could you please tell me {article}{about}?"
 
 
 def closing_words(last: Called | None) -> str:

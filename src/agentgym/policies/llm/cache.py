@@ -36,7 +36,8 @@ class PrefixCache:
             segment = self._known.get(hashes[length - 1])
             if segment is not None and _matches(segment, tokens):
                 for part in segment.chain:
-                    self._touch(part)
+                    if hashes[part.end - 1] in self._known:
+                        self._known.move_to_end(hashes[part.end - 1])
                 self.hits += segment.end
                 self.misses += len(tokens) - segment.end
                 return segment
@@ -44,14 +45,16 @@ class PrefixCache:
         return None
 
     def add(self, segment: Segment) -> None:
-        """Keeps a segment that was read."""
-        tokens = [token for part in segment.chain for token in part.tokens]
-        key = _hashes(tokens)[-1]
-        if key in self._known:
-            self._bytes -= self._known[key].nbytes
-        self._known[key] = segment
-        self._known.move_to_end(key)
-        self._bytes += segment.nbytes
+        """Keeps a segment that was read, with all before it."""
+        chain = segment.chain
+        hashes = _hashes([token for part in chain for token in part.tokens])
+        for part in chain:
+            key = hashes[part.end - 1]
+            if key in self._known:
+                self._bytes -= self._known[key].nbytes
+            self._known[key] = part
+            self._known.move_to_end(key)
+            self._bytes += part.nbytes
         while self._bytes > self.limit and len(self._known) > 1:
             _, oldest = self._known.popitem(last=False)
             self._bytes -= oldest.nbytes
@@ -66,12 +69,6 @@ class PrefixCache:
         """Drops everything."""
         self._known.clear()
         self._bytes = 0
-
-    def _touch(self, segment: Segment) -> None:
-        tokens = [token for part in segment.chain for token in part.tokens]
-        key = _hashes(tokens)[-1]
-        if key in self._known:
-            self._known.move_to_end(key)
 
 
 def _hashes(tokens: Sequence[int]) -> list[int]:

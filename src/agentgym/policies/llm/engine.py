@@ -79,6 +79,11 @@ class Segment:
         return result[::-1]
 
     @property
+    def unread(self) -> int:
+        """Tokens in this segment and before it that were not read yet."""
+        return sum(len(s.tokens) for s in self.chain if not s.keys)
+
+    @property
     def nbytes(self) -> int:
         """Memory it takes."""
         tensors = [t for pair in self.keys.values() for t in pair]
@@ -92,8 +97,8 @@ class Branch:
 
     Attributes:
         segment: Ends where the nodes begin.
-        read: Whether the segment itself is part of this forest; else it was read
-            before, and only its keys and values are used.
+        read: Whether the segment itself is part of this forest, with all before it
+            that was not read yet; else its keys and values are used as they are.
         tokens: Of the nodes.
         parents: Of the nodes; -1 for the segment's last token.
         hidden: Of the nodes at the cut, if known.
@@ -121,24 +126,17 @@ class Layout:
     """Where everything in a forest stands: rows, depths and what attends to what.
 
     Rows are the tokens to be read. Those of one conversation stand together, segments
-    first, and so do conversations with the same opening. With `whole`, all segments but
-    openings are read; otherwise each branch's own one, unless it was read before.
+    first, and so do conversations with the same opening.
     """
 
     def __init__(
-        self,
-        branches: Sequence[Branch],
-        *,
-        whole: bool = False,
-        device: torch.device | None = None,
+        self, branches: Sequence[Branch], *, device: torch.device | None = None
     ) -> None:
         self._device = device
         reading: dict[int, Segment] = {}
         for branch in branches:
-            chain = branch.segment.chain
-            for segment in chain:
-                new = branch.read and segment is chain[-1]
-                if segment.parent is not None if whole else new:
+            for segment in branch.segment.chain if branch.read else ():
+                if segment is branch.segment or not segment.keys:
                     reading[id(segment)] = segment
         groves: dict[int, dict[int, list[int]]] = {}
         for i, branch in enumerate(branches):
@@ -348,10 +346,11 @@ class Engine:
     def learn(self, branches: Sequence[Branch]) -> list[torch.Tensor]:
         """Reads a forest again from the cut upwards, with gradients.
 
-        Openings (segments without a parent) are taken as they are: no gradient flows
-        through their keys and values.
+        What comes before the branches' own segments is taken as it was read: no
+        gradient flows through its keys and values. So the shorter these segments are,
+        the less there is to do.
         """
-        layout = Layout(branches, whole=True, device=self.device)
+        layout = Layout(branches, device=self.device)
         middle = torch.empty(
             len(layout.tokens), self._head.shape[1], device=self.device
         ).to(self._head.dtype)

@@ -28,7 +28,7 @@ from agentgym.policies.calls.wording import (
     parameter_schemas,
 )
 
-MAX_CALLS = 64
+MAX_CALLS = 1024
 """Calls of one tool that a state offers; long lists of values are cut evenly."""
 
 _ABSENT: Any = object()

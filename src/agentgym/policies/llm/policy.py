@@ -38,7 +38,7 @@ from agentgym.policies.llm.lora import lora_layers
 from agentgym.policies.llm.models import EMBEDDED, find_model, load_model
 from agentgym.policies.llm.options import Option, ToolSet
 from agentgym.policies.llm.prompt import ChatFormat
-from agentgym.policies.llm.state import Drawn, State, Trace, draw, shares
+from agentgym.policies.llm.state import Drawn, State, Trace, Walk, draw, shares
 from agentgym.policies.llm.trie import TOOL
 from agentgym.policies.llm.workers import Workers
 from agentgym.utils.files import atomic_write_bytes
@@ -54,6 +54,9 @@ _RANK = 16
 _CACHE_BYTES = 1 << 29
 _CHUNK = 384
 """Tokens read in one forward pass: more would attend to much that is masked."""
+_END = 5
+"""Last tokens of a prompt, from which on weights are learned: there a template says
+that it is the model's turn, and the model gathers what it has read."""
 _MAX_TOOLSETS = 64
 _MAX_STATES = 4096
 
@@ -134,16 +137,21 @@ class LlmPolicy(Policy):
             self._draw_group(state, request.sampling(sampling))
             for request, state in zip(requests, states, strict=True)
         ]
-        self._decide_values(
-            {
-                (id(state), group.chosen): (state, group.chosen)
-                for state, (group, anything) in zip(states, drawn, strict=True)
-                if not anything
-            }.values()
+        values = self._draw_values(
+            [
+                None
+                if anything
+                else Walk(state, group.chosen, request.sampling(sampling).rng)
+                for request, state, (group, anything) in zip(
+                    requests, states, drawn, strict=True
+                )
+            ]
         )
         decisions = [
-            self._finish(request, state, request.sampling(sampling), *one)
-            for request, state, one in zip(requests, states, drawn, strict=True)
+            self._finish(request, state, request.sampling(sampling), group, value)
+            for request, state, (group, _), value in zip(
+                requests, states, drawn, values, strict=True
+            )
         ]
         share = (time.perf_counter() - started) / max(1, len(requests))
         for decision in decisions:
@@ -157,14 +165,30 @@ class LlmPolicy(Policy):
         nothing more must be read. At most one of the two is explored by itself: a
         tool that is explored shows whether it is the right one with any arguments.
         """
-        groups, logprobs = state.group_logprobs()
         first, second = shares(sampling.exploration)
-        group = draw(state, logprobs, sampling, first, -1)
+        group = draw(state, state.group_logprobs, sampling, first, -1)
         anything = group.explored or (
             sampling.rng is not None and bool(sampling.rng.random() < second)
         )
-        group.chosen = groups[group.chosen]
+        group.chosen = list(state.groups)[group.chosen]
         return group, anything
+
+    def _draw_values(self, walks: Sequence[Walk | None]) -> list[Drawn | None]:
+        """Draws an option for each walk, all of them step by step at once."""
+        going = [walk for walk in walks if walk is not None]
+        while going := [walk for walk in going if walk.place is not None]:
+            wanted: dict[int, tuple[State, set[int]]] = {}
+            for walk in going:
+                places = walk.wanted()
+                if places:
+                    _, own = wanted.setdefault(id(walk.state), (walk.state, set()))
+                    own.update(places)
+            todo = [(state, sorted(places)) for state, places in wanted.values()]
+            size = lambda pair: len(pair[0].trie.to_read(pair[1]))  # noqa: E731
+            self._score(_chunks(todo, size), read=False)
+            for walk in going:
+                walk.go()
+        return [None if walk is None else walk.drawn for walk in walks]
 
     def _finish(
         self,
@@ -172,14 +196,12 @@ class LlmPolicy(Policy):
         state: State,
         sampling: Sampling,
         group: Drawn,
-        anything: bool,
+        value: Drawn | None,
     ) -> Decision:
-        if anything:
+        anything = value is None
+        if value is None:
             unknown = np.full(len(state.groups[group.chosen]), np.nan)
             value = draw(state, unknown, sampling, 1.0, group.chosen)
-        else:
-            logprobs = state.option_logprobs(group.chosen)
-            value = draw(state, logprobs, sampling, 0.0, group.chosen)
         option = state.groups[group.chosen][value.chosen]
         decision = self._phrase(state.options[option], request.messages)
         decision.logprob = group.drawn + value.drawn
@@ -188,11 +210,7 @@ class LlmPolicy(Policy):
         decision.prompt_tokens = state.segment.end
         decision.completion_tokens = len(state.completions[option])
         decision.sampled = state.sampled(option, group, value)
-        decision.trace = Trace(
-            state,
-            option,
-            (group.logprob, value.logprob),
-        )
+        decision.trace = Trace(state, option, (group.logprob, value.logprob))
         return decision
 
     def _phrase(self, option: Option, messages: Sequence[Message]) -> Decision:
@@ -224,7 +242,7 @@ class LlmPolicy(Policy):
                 fresh[key] = self._new_state(request, toolset)
         chunks = _chunks(
             [(s, s.trie.places(kind=TOOL)) for s in fresh.values()],
-            lambda pair: len(pair[0].segment.tokens) + 16,
+            lambda pair: pair[0].segment.unread + 16,
         )
         self._score(chunks, read=True)
         for state in fresh.values():
@@ -235,7 +253,7 @@ class LlmPolicy(Policy):
     def _new_state(self, request: DecisionRequest, toolset: ToolSet) -> State:
         tokens, opening = self.format.prompt(request.messages, request.tools)
         options = toolset.options(self._reader.read(request.messages))
-        completions = [self.format.completion(option) for option in options]
+        completions = self.format.completions(options)
         longest = len(tokens) + max(map(len, completions))
         if longest > self._context:
             raise ContextExceeded(
@@ -250,14 +268,13 @@ class LlmPolicy(Policy):
             self._cache.add(parent)
         if parent.parent is None:
             self.engine.refresh(parent)
+        # The end stands apart: gradients flow through it, and through what is written
+        # behind it, alone.
+        middle = tokens[parent.end : -_END]
+        if middle:
+            parent = Segment(parent, middle)
         segment = Segment(parent, tokens[parent.end :])
         return State(segment, options, completions)
-
-    def _decide_values(self, wanted: Any) -> None:
-        """Finds the probabilities within the groups that were chosen."""
-        todo = [(s, p) for s, group in wanted if (p := s.undecided(group))]
-        size = lambda pair: len(pair[0].trie.to_read(pair[1]))  # noqa: E731
-        self._score(_chunks(todo, size), read=False)
 
     def _score(self, chunks: Sequence[_Wanted], *, read: bool) -> None:
         """Fills in the edges of some places of some states."""

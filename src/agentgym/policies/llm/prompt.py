@@ -103,9 +103,11 @@ class ChatFormat:
         before, after = self._around
         return f"{before}{call_json(option.tool, arguments, self._key)}{after}"
 
-    def completion(self, option: Option) -> list[int]:
+    def completions(self, options: Sequence[Option]) -> list[list[int]]:
         """The same as token ids, with the end of the answer."""
-        return [*self._encode(self.text(option)), self.end]
+        texts = [self.text(option) for option in options]
+        encoded = self._tokenizer(texts, add_special_tokens=False)["input_ids"]
+        return [[*ids, self.end] for ids in encoded]
 
     def count(self, text: str) -> int:
         """Tokens of a text."""

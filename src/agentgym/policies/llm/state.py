@@ -20,6 +20,8 @@ Floats = npt.NDArray[np.float64]
 
 _EXPLORE_GROUP = 0.8
 """Share of exploration that goes to the group; the options within get the rest."""
+_AHEAD = 32
+"""Tokens that are read at once where options part again and again."""
 
 
 class State:
@@ -62,33 +64,27 @@ class State:
         parents = [number[self.trie.parents[n]] for n in nodes]
         return Branch(self.segment, tokens, parents, read=read), nodes
 
-    def group_logprobs(self) -> tuple[list[int], Floats]:
-        """The groups, and the log-probability of each."""
-        groups = list(self.groups)
-        totals = []
-        for group in groups:
-            ways = {self._tool_path(o) for o in self.groups[group]}
-            values = [self.edges[list(way)].sum() for way in sorted(ways)]
-            totals.append(float(np.logaddexp.reduce(values)))
-        return groups, np.array(totals)
+    @cached_property
+    def ways(self) -> dict[int, dict[tuple[int, ...], list[int]]]:
+        """For each group, the edges that lead into it, and the options behind them."""
+        found: dict[int, dict[tuple[int, ...], list[int]]] = {}
+        for group, options in self.groups.items():
+            own = found.setdefault(group, {})
+            for option in options:
+                path = self.trie.paths[option]
+                way = tuple(path[self.trie.kinds[path] == TOOL].tolist())
+                own.setdefault(way, []).append(option)
+        return found
 
-    def option_logprobs(self, group: int) -> Floats:
-        """Log-probability of each option of a group, given the group."""
-        totals: Floats = np.array(
-            [self.edges[self.trie.paths[o]].sum() for o in self.groups[group]]
+    @cached_property
+    def group_logprobs(self) -> Floats:
+        """Log-probability of each group, in the order of `groups`."""
+        return np.array(
+            [
+                np.logaddexp.reduce([self.edges[list(way)].sum() for way in ways])
+                for ways in self.ways.values()
+            ]
         )
-        return totals - float(np.logaddexp.reduce(totals))
-
-    def undecided(self, group: int) -> list[int]:
-        """Places within a group of which the probabilities are not known yet."""
-        if len(self.groups[group]) == 1:
-            return []
-        trie = self.trie
-        return [
-            p
-            for p in trie.places(self.groups[group])
-            if np.isnan(self.edges[trie.nodes == p]).any()
-        ]
 
     @cached_property
     def prompt(self) -> tuple[int, ...]:
@@ -118,9 +114,74 @@ class State:
             logprobs[depth] = float(logprob)
         return SampledTokens(self.prompt, tuple(tokens), tuple(logprobs))
 
-    def _tool_path(self, option: int) -> tuple[int, ...]:
-        path = self.trie.paths[option]
-        return tuple(int(e) for e in path[self.trie.kinds[path] == TOOL])
+
+class Walk:
+    """Draws an option of a group, one parting of the trie after the other.
+
+    What lies off the way is never read, however many options a group has.
+
+    Attributes:
+        place: Where the options left part, and one of the edges is to be drawn; None
+            when a single option is left.
+        drawn: The option, by its number in the group, as far as it is drawn.
+    """
+
+    def __init__(self, state: State, group: int, rng: Any) -> None:
+        self.state = state
+        self._group = group
+        self._rng = rng
+        ways = state.ways[group]
+        logprobs = np.array([state.edges[list(way)].sum() for way in ways])
+        chosen, logprob = self._choose(logprobs - np.logaddexp.reduce(logprobs))
+        way = list(ways)[chosen]
+        self._left = ways[way]
+        self._depth = len(way)
+        self.drawn = Drawn(-1, logprob, logprob)
+        self._find_place()
+
+    def wanted(self) -> list[int]:
+        """Places to read for the next draw: if they are few, for all draws to come."""
+        assert self.place is not None
+        if not self._unknown(self.place):
+            return []
+        trie = self.state.trie
+        if len(self._left) <= _AHEAD:
+            ahead = [p for p in trie.places(self._left) if self._unknown(p)]
+            if len(trie.to_read(ahead)) <= _AHEAD:
+                return ahead
+        return [self.place]
+
+    def go(self) -> None:
+        """Draws an edge at a place whose edges are known."""
+        edges = np.flatnonzero(self.state.trie.nodes == self.place)
+        chosen, logprob = self._choose(self.state.edges[edges])
+        paths = self.state.trie.paths
+        edge = edges[chosen]
+        self._left = [o for o in self._left if paths[o][self._depth] == edge]
+        self._depth += 1
+        self.drawn.logprob += logprob
+        self.drawn.drawn += logprob
+        self._find_place()
+
+    def _find_place(self) -> None:
+        path = self.state.trie.paths[self._left[0]]
+        self.place: int | None = None
+        if self._depth < len(path):
+            self.place = int(self.state.trie.nodes[path[self._depth]])
+        else:
+            group = self.state.groups[self._group]
+            self.drawn.chosen = group.index(self._left[0])
+
+    def _unknown(self, place: int) -> bool:
+        state = self.state
+        return bool(np.isnan(state.edges[state.trie.nodes == place]).any())
+
+    def _choose(self, logprobs: Floats) -> tuple[int, float]:
+        if self._rng is None or len(logprobs) == 1:
+            chosen = int(logprobs.argmax())
+        else:
+            chosen = _drawn_from(np.exp(logprobs), self._rng)
+        return chosen, float(logprobs[chosen])
 
 
 @dataclass(slots=True, eq=False)
@@ -197,11 +258,15 @@ def draw(
                 untried.extend(int(i) for i in rng.permutation(count))
             chosen = untried.pop()
     else:
-        total = odds.cumsum()
-        chosen = int(np.searchsorted(total, rng.random() * total[-1], side="right"))
-        chosen = min(chosen, count - 1)
+        chosen = _drawn_from(odds, rng)
     odd = share / count + (0.0 if share == 1.0 else (1 - share) * odds[chosen])
     return Drawn(chosen, float(logprobs[chosen]), float(np.log(odd)), explored)
+
+
+def _drawn_from(odds: Floats, rng: np.random.Generator) -> int:
+    total = odds.cumsum()
+    chosen = int(np.searchsorted(total, rng.random() * total[-1], side="right"))
+    return min(chosen, len(odds) - 1)
 
 
 def shares(exploration: float) -> tuple[float, float]:

@@ -10,7 +10,7 @@ from agentgym.scenarios.code_review.guide import Category, page_of
 from agentgym.scenarios.code_review.plan import Comment, Goal, Issue
 from agentgym.scenarios.code_review.tasks import ReviewSpec
 from agentgym.scenarios.code_review.tools import TOOLS, World
-from agentgym.scenarios.environment import RIGHT, Environment, Verdict
+from agentgym.scenarios.environment import RIGHT, Environment, Verdict, questions
 
 _EXPLANATION, _WASTE = 0.25, 0.25
 """Shares of a solved task's outcome that hang on what comments name, and on costs."""
@@ -68,16 +68,15 @@ class CodeReviewEnvironment(Environment):
 
     def judge_message(self, content: str) -> Verdict:
         """Closing is right after the verdict."""
-        closed = self.world.verdict is not None
-        return RIGHT if closed else Verdict(False, FailureKind.NO_CALL)
+        closes = self.world.verdict is not None and not questions(content)
+        return RIGHT if closes else Verdict(False, FailureKind.NO_CALL)
 
     def outcome(self) -> tuple[bool, float]:
         """Judged by comments and verdict, and by what the tools cost."""
         goal, world = self._goal, self.world
         score = goal.score(world.comments)
-        closed = self.messages[-1]["role"] == "assistant"
         right = world.verdict == goal.verdict and not score.false and not self._left
-        if closed and right and score.detected == len(goal.issues):
+        if self.closed and right and score.detected == len(goal.issues):
             saved = min(1.0, goal.cost / world.cost)
             lost = _EXPLANATION * (1 - score.explanation) + _WASTE * (1 - saved)
             return True, 1.0 - lost

@@ -21,7 +21,7 @@ from agentgym.scenarios.customer_support.goals import Goal, Issue, Milestone, Sh
 from agentgym.scenarios.customer_support.tasks import SYSTEM_PROMPT, make_task
 from agentgym.scenarios.customer_support.world import World
 from agentgym.scenarios.drawn import DrawnScenario
-from agentgym.scenarios.environment import RIGHT, Environment, Verdict
+from agentgym.scenarios.environment import RIGHT, Environment, Verdict, questions
 
 # How the customer understands what is asked for.
 _ASKED = {
@@ -119,23 +119,22 @@ class CustomerSupportEnvironment(Environment):
 
     def judge_message(self, content: str) -> Verdict:
         """Asking is right for what is missing, closing when all is done."""
-        asked = _asked_for(content)
-        if asked:
-            for i in range(len(self._goal.issues)):
-                for milestone in self._due(i):
-                    if milestone.ask in asked:
-                        if milestone in self._goal.issues[i].plan:
-                            self._next[i] += 1
-                        return RIGHT
-            return Verdict(False, FailureKind.NO_CALL)
-        return RIGHT if self.finished else Verdict(False, FailureKind.NO_CALL)
+        asked = questions(content)
+        for i in range(len(self._goal.issues)) if asked else ():
+            for milestone in self._due(i):
+                if milestone.ask in _asked_for(asked):
+                    if milestone in self._goal.issues[i].plan:
+                        self._next[i] += 1
+                    return RIGHT
+        closes = self.finished and not asked
+        return RIGHT if closes else Verdict(False, FailureKind.NO_CALL)
 
     def reply(self, content: str) -> str | None:
         """The customer answers questions; anything else closes the conversation."""
-        asked = _asked_for(content)
+        asked = questions(content)
         if not asked:
             return None
-        for what in asked:
+        for what in _asked_for(asked):
             answer = self._goal.answers.get(what)
             if answer is not None and not self._known(answer):
                 return answer
@@ -143,8 +142,7 @@ class CustomerSupportEnvironment(Environment):
 
     def outcome(self) -> tuple[bool, float]:
         """Judged by the database, and by whether each request was seen through."""
-        closed = self.messages[-1]["role"] == "assistant"
-        if closed and self.finished and not self._harmed:
+        if self.closed and self.finished and not self._harmed:
             assert self.task is not None
             if self.world.effects() == self.task.world.expected_effects:
                 return True, 1.0
@@ -229,7 +227,6 @@ def _plain(value: Any) -> str:
     return re.sub(r"[^a-z0-9]+", " ", str(value).lower()).strip()
 
 
-def _asked_for(content: str) -> list[str]:
-    if "?" not in content:
-        return []
-    return [what for what, pattern in _ASKED.items() if pattern.search(content)]
+def _asked_for(asked: Sequence[str]) -> list[str]:
+    text = " ".join(asked)
+    return [what for what, pattern in _ASKED.items() if pattern.search(text)]

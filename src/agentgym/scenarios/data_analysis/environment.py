@@ -9,7 +9,7 @@ from agentgym.core.tools import FailureKind, Tool, ToolCall, ToolResult
 from agentgym.scenarios.data_analysis.plan import Goal, signature, wrong_arguments
 from agentgym.scenarios.data_analysis.toolbox import TOOLS
 from agentgym.scenarios.data_analysis.world import World
-from agentgym.scenarios.environment import RIGHT, Environment, Verdict
+from agentgym.scenarios.environment import RIGHT, Environment, Verdict, questions
 
 _WASTE = 0.5
 """Share of a solved task's outcome that hangs on how little was scanned."""
@@ -71,12 +71,12 @@ class DataAnalysisEnvironment(Environment):
 
     def judge_message(self, content: str) -> Verdict:
         """Closing is right once the question is answered."""
-        return RIGHT if self.finished else Verdict(False, FailureKind.NO_CALL)
+        closes = self.finished and not questions(content)
+        return RIGHT if closes else Verdict(False, FailureKind.NO_CALL)
 
     def outcome(self) -> tuple[bool, float]:
         """Judged by the answer, and by what was scanned for it."""
-        closed = self.messages[-1]["role"] == "assistant"
-        if closed and self.finished:
+        if self.closed and self.finished:
             world = self.world
             saved = self._goal.efficiency(world.rows_scanned, world.bytes_scanned)
             return True, 1.0 - _WASTE * (1.0 - saved)
