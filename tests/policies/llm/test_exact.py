@@ -11,10 +11,11 @@ import torch
 
 from agentgym.core.tools import Tool
 from agentgym.policies.base import DecisionRequest, Sampling
+from agentgym.policies.llm.engine import Branch, Layout
 from agentgym.policies.llm.lora import lora_layers
 from agentgym.policies.llm.policy import LlmPolicy
 from agentgym.policies.llm.state import State, Walk
-from agentgym.policies.llm.trie import VALUE
+from agentgym.policies.llm.trie import TOOL, VALUE
 
 TOOLS = [
     Tool(
@@ -190,6 +191,38 @@ def test_learning_sees_the_same(families: dict[str, Path], family: str) -> None:
         # The prompt's last token was read before, so only the nodes can be compared.
         assert (one[1:] - other[1:]).abs().max() < 1e-4
         assert other.requires_grad
+
+
+def test_only_segments_and_loose_nodes_forget(families: dict[str, Path]) -> None:
+    policy = LlmPolicy(str(families["llama"]), half=False)
+    shake(policy)
+    state = policy._read([DecisionRequest(LATER, TOOLS)])[0]
+    branch, numbers = state.branch(state.trie.places(kind=TOOL), read=True)
+    tokens = state.completions[0][:-1]
+    answer = Branch(state.segment, tokens, range(-1, len(tokens) - 1), read=False)
+    branch.loose = range(len(numbers))
+    forest = [branch, answer]
+    layout = Layout(forest)
+    (tree,) = layout.groves[0].trees
+    before = tree.hidden.clone()
+    past = sum(len(segment.tokens) for segment in tree.past)
+    layout.forget(forest, 1.0, np.random.default_rng(0))
+    kept = layout.nodes[1]
+    assert torch.equal(tree.hidden[kept], before[kept])
+    assert tree.hidden[: kept.start, :past].all()
+    assert torch.equal(tree.hidden[:, past:], before[:, past:])
+
+    policy.engine.read_lower([answer])
+    branch.hidden = torch.stack([state.hidden[n] for n in numbers])
+    plain = policy.engine.learn(forest)
+    found = [
+        policy.engine.learn(forest, forget=share, rng=np.random.default_rng(seed))
+        for share, seed in ((0.0, 0), (0.5, 0), (0.5, 0), (0.5, 1))
+    ]
+    assert torch.equal(found[0][0], plain[0])
+    assert torch.equal(found[1][0], found[2][0])
+    for other in (found[0][0], found[3][0]):
+        assert not torch.allclose(found[1][0], other)
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])

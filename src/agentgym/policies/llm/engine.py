@@ -102,9 +102,11 @@ class Branch:
         tokens: Of the nodes.
         parents: Of the nodes; -1 for the segment's last token.
         hidden: Of the nodes at the cut, if known.
+        loose: Nodes that may have to do without some of the tokens before; see
+            `Engine.learn`.
     """
 
-    __slots__ = ("hidden", "parents", "read", "segment", "tokens")
+    __slots__ = ("hidden", "loose", "parents", "read", "segment", "tokens")
 
     def __init__(
         self,
@@ -120,6 +122,7 @@ class Branch:
         self.tokens = tokens
         self.parents = parents
         self.hidden = hidden
+        self.loose: Sequence[int] = ()
 
 
 class Layout:
@@ -217,6 +220,22 @@ class Layout:
                 self.last[i] = start + columns[id(branch.segment)].stop - 1 - width
         rows = slice(start, start + total)
         return Tree(rows, past, torch.from_numpy(~seen).to(self._device))
+
+    def forget(
+        self, branches: Sequence[Branch], share: float, rng: np.random.Generator
+    ) -> None:
+        """Hides a share of each conversation's past from segments and loose nodes."""
+        loose = np.zeros(len(self.tokens), np.bool_)
+        for _, rows in self.segments:
+            loose[rows] = True
+        for branch, rows in zip(branches, self.nodes, strict=True):
+            loose[rows.start + np.array(branch.loose, np.int64)] = True
+        for tree in (tree for grove in self.groves for tree in grove.trees):
+            count = sum(len(segment.tokens) for segment in tree.past)
+            gone = np.zeros(tree.hidden.shape, np.bool_)
+            gone[:, :count] = rng.random(count) < share
+            gone &= loose[tree.rows, None]
+            tree.hidden |= torch.from_numpy(gone).to(self._device)
 
 
 class _Kept:
@@ -343,14 +362,28 @@ class Engine:
         for branch, rows in zip(branches, layout.nodes, strict=True):
             branch.hidden = hidden[rows].clone()
 
-    def learn(self, branches: Sequence[Branch]) -> list[torch.Tensor]:
+    def learn(
+        self,
+        branches: Sequence[Branch],
+        *,
+        forget: float = 0.0,
+        rng: np.random.Generator | None = None,
+    ) -> list[torch.Tensor]:
         """Reads a forest again from the cut upwards, with gradients.
 
         What comes before the branches' own segments is taken as it was read: no
         gradient flows through its keys and values. So the shorter these segments are,
         the less there is to do.
+
+        Args:
+            branches: The forest.
+            forget: Share of each conversation's earlier tokens that segments and loose
+                nodes do not see.
+            rng: Draws these.
         """
         layout = Layout(branches, device=self.device)
+        if rng is not None:
+            layout.forget(branches, forget, rng)
         middle = torch.empty(
             len(layout.tokens), self._head.shape[1], device=self.device
         ).to(self._head.dtype)

@@ -9,8 +9,7 @@ probability p_old when it was drawn, and now has p:
     loss = - A clip(p / p_old, 1, 1 + clip) log p  (no gradient through the ratio)
          - entropy bonus * H                      (where the tool is chosen, and
                                                    wherever something is pushed)
-         + pushed weight * A (- log mass)         (where something is pushed)
-         + format weight * (- log mass)           (on whole completions that did well)
+         + format weight * (- log mass)           (on every token of what did well)
 
 - Only what did better than its siblings is pushed (A > 0), and nothing that was judged
   wrong: the softmax takes from all else. With groups in which nearly always somebody
@@ -28,6 +27,9 @@ probability p_old when it was drawn, and now has p:
   on. All before keeps the keys and values with which the samples were drawn, and no
   gradient flows through them: learning from whole conversations takes several times
   as many tokens, and was no better.
+- In each pass a share of a conversation's tokens, drawn anew, is not seen where the
+  tool is chosen. So that choice comes to hang on no single word, and each pass tells
+  something else. What is copied from the conversation must be seen.
 """
 
 from __future__ import annotations
@@ -53,22 +55,19 @@ from agentgym.policies.llm.workers import Workers
 COMPONENTS = {TOOL: "tool_selection", VALUE: "parameter_selection"}
 """The component of an agent that each kind of edge is part of."""
 
-PASSES = 2
+PASSES = 3
 """Times that an update goes over its samples; only the upper layers are run again."""
 _TOGETHER = 3
 """Tasks of one step. A small model learns more from many small steps than from few."""
+_FORGOTTEN = 0.12
+"""Share of a conversation's tokens that a pass does not see."""
 _CLIP = 0.3
 """How far above 1 later passes count the ratio of probabilities."""
 _SETTLED = -0.03
 """Log-probability above which a choice that went well has nothing to teach."""
-_WRITTEN = 4
-"""Completions on which a step takes the format loss."""
-FORMAT_WEIGHT = 0.3
-"""Of the format loss on completions, relative to the policy gradient."""
-_PUSHED_WEIGHT = 0.1
-"""Of the format loss where something is pushed. At first its gradient is several times
-as long as that of the choice: with the same weight, choosing was learned half as fast.
-"""
+FORMAT_WEIGHT = 0.1
+"""Of the format loss of a token, relative to the policy gradient. At first its gradient
+is the longer one by far: with the same weight, choosing was learned half as fast."""
 _MAX_GRADIENT = 1.0
 _BETAS = (0.9, 0.95)
 _CHUNK = 384
@@ -95,7 +94,7 @@ class _Sampled:
     Attributes:
         task: Number of the group that it is from.
         written: An option that did well; -1 if there is none.
-        answer: Its completion, behind the prompt, where the format loss is taken on it.
+        answer: Its completion, behind the prompt.
         places: Of the trie, at which a choice is pushed or the tool is chosen: what
             must be read again.
     """
@@ -128,57 +127,6 @@ class _Sampled:
                 if a != b:
                     break
         return following
-
-
-class _Hidden:
-    """Last hidden states of a prompt's end, and of some nodes of the trie behind it."""
-
-    def __init__(self, nodes: Sequence[int], rows: torch.Tensor) -> None:
-        self._rows = rows
-        self._where = {-1: 0} | {n: 1 + i for i, n in enumerate(nodes)}
-
-    def before(self, node: int) -> torch.Tensor:
-        """What the choice behind a node is made from; -1 is the prompt's end."""
-        return self._rows[self._where[node]]
-
-
-class _Written:
-    """Places at which the format loss is taken.
-
-    Attributes:
-        rows: Hidden states of the tokens before.
-        following: For each place, the tokens with which some option goes on there.
-        weights: Of each place.
-    """
-
-    def __init__(self) -> None:
-        self.rows: list[torch.Tensor] = []
-        self.following: list[set[int]] = []
-        self.weights: list[float] = []
-
-    def add(
-        self,
-        rows: torch.Tensor,
-        following: Sequence[set[int]],
-        weights: Sequence[float],
-    ) -> None:
-        """Adds places."""
-        self.rows.append(rows)
-        self.following += following
-        self.weights += weights
-
-    def add_pushes(self, sampled: _Sampled, hidden: _Hidden, share: float) -> None:
-        """Adds the places where something is pushed, as strongly as it is."""
-        trie = sampled.state.trie
-        weights: dict[int, float] = {}
-        for push in sampled.pushes:
-            for edge in push.edges:
-                place = int(trie.nodes[edge])
-                weights[place] = weights.get(place, 0.0) + share * push.weight
-        for place, weight in weights.items():
-            edges = np.flatnonzero(trie.nodes == place)
-            row = hidden.before(int(trie.rows[edges[0]]))
-            self.add(row[None], [set(trie.labels[edges].tolist())], [weight])
 
 
 class Learner:
@@ -238,17 +186,19 @@ class Learner:
         stats: UpdateStats,
     ) -> dict[str, torch.Tensor]:
         """Of the mean loss; parts of it are worked out side by side."""
-        written = sum(one.answer is not None for one in sampled)
         parameters = list(self._parameters.values())
         total = [torch.zeros_like(p) for p in parameters]
         stats.loss = stats.entropy = 0.0
 
-        def work(chunk: Sequence[_Sampled]) -> tuple[UpdateStats, Any]:
+        def work(numbered: tuple[int, Sequence[_Sampled]]) -> tuple[UpdateStats, Any]:
+            number, chunk = numbered
+            rng = np.random.default_rng([self._steps, number])
             own = UpdateStats()
-            loss = self._loss(chunk, entropy, len(sampled), written, own)
+            loss = self._loss(chunk, entropy, len(sampled), own, rng)
             return own, torch.autograd.grad(loss, parameters, allow_unused=True)
 
-        for own, gradients in self._workers.map(work, _chunks(sampled)):
+        chunks = list(enumerate(_chunks(sampled)))
+        for own, gradients in self._workers.map(work, chunks):
             stats.loss += own.loss
             stats.entropy += own.entropy
             for t, gradient in zip(total, gradients, strict=True):
@@ -261,34 +211,31 @@ class Learner:
         chunk: Sequence[_Sampled],
         entropy: float,
         states: int,
-        written: int,
         stats: UpdateStats,
+        rng: np.random.Generator,
     ) -> torch.Tensor:
         """The loss of some states, all of them read in one forest."""
         branches, nodes = [], []
         for sampled in chunk:
+            trie = sampled.state.trie
             branch, numbers = sampled.state.branch(sampled.places, read=True)
+            choosing = set(trie.to_read(trie.places(kind=TOOL)))
+            branch.loose = [i for i, node in enumerate(numbers) if node in choosing]
             branches.append(branch)
             nodes.append(numbers)
         self._know_hidden(chunk, branches, nodes)
-        formatted = [sampled for sampled in chunk if sampled.answer is not None]
-        answers = [sampled.answer for sampled in formatted if sampled.answer]
+        answers = [sampled.answer for sampled in chunk if sampled.answer]
         unread = [answer for answer in answers if answer.hidden is None]
         if unread:
             self._engine.read_lower(unread)
-        rows = self._engine.learn([*branches, *answers])
+        forest = [*branches, *answers]
+        rows = self._engine.learn(forest, forget=_FORGOTTEN, rng=rng)
         loss = torch.zeros((), device=self._engine.device)
-        written_at = _Written()
-        for sampled, numbers, own in zip(chunk, nodes, rows, strict=False):
-            hidden = _Hidden(numbers, own)
-            edges = self._edges(sampled, hidden)
+        for sampled, numbers, hidden in zip(chunk, nodes, rows, strict=False):
+            edges = self._edges(sampled, numbers, hidden)
             loss = loss - self._gain(sampled, edges, entropy, stats) / states
-            written_at.add_pushes(sampled, hidden, _PUSHED_WEIGHT / states)
-        for sampled, own in zip(formatted, rows[len(chunk) :], strict=True):
-            share = FORMAT_WEIGHT / written / len(own)
-            written_at.add(own, sampled.continuations(), [share] * len(own))
-        if written_at.rows:
-            loss = loss + self._off_format(written_at)
+        off = self._off_format(chunk, rows[len(chunk) :])
+        loss = loss + FORMAT_WEIGHT * off / states
         stats.loss += float(loss.detach())
         return loss
 
@@ -317,13 +264,16 @@ class Learner:
             branch.hidden = lower.hidden
             known.update(zip(numbers, lower.hidden, strict=True))
 
-    def _edges(self, sampled: _Sampled, hidden: _Hidden) -> dict[int, torch.Tensor]:
+    def _edges(
+        self, sampled: _Sampled, nodes: list[int], hidden: torch.Tensor
+    ) -> dict[int, torch.Tensor]:
         """Log-probability of each edge at the places that matter, differentiable."""
         trie = sampled.state.trie
+        where = {-1: 0} | {n: 1 + i for i, n in enumerate(nodes)}
         result: dict[int, torch.Tensor] = {}
         for place in sampled.places:
             edges = np.flatnonzero(trie.nodes == place)
-            row = hidden.before(int(trie.rows[edges[0]]))
+            row = hidden[where[int(trie.rows[edges[0]])]]
             labels = torch.from_numpy(trie.labels[edges]).to(row.device)
             logprobs = torch.log_softmax(self._engine.edge_logits(row, labels), -1)
             result.update(zip(edges.tolist(), logprobs, strict=True))
@@ -353,12 +303,13 @@ class Learner:
             gain = gain + entropy * spread
         return gain
 
-    def _off_format(self, written: _Written) -> torch.Tensor:
-        """Weighted sum of - log mass over the places."""
+    def _off_format(
+        self, sampled: Sequence[_Sampled], rows: Sequence[torch.Tensor]
+    ) -> torch.Tensor:
+        """Sum of - log mass over all tokens of what was written."""
+        following = [allowed for one in sampled for allowed in one.continuations()]
         # In one product: it is the vocabulary that takes time to go through.
-        logits = self._engine.all_logits(torch.cat(written.rows))
-        off = torch.logsumexp(logits, -1)
-        following = written.following
+        logits = self._engine.all_logits(torch.cat(list(rows)))
         widest = max(map(len, following))
         # Short lists are filled up with a token that is there already, at no weight.
         tokens = torch.tensor([[*t, *[min(t)] * (widest - len(t))] for t in following])
@@ -366,8 +317,8 @@ class Learner:
         filling = torch.arange(widest) >= lengths
         allowed = logits.gather(1, tokens.to(logits.device))
         allowed = allowed.masked_fill(filling.to(logits.device), -torch.inf)
-        off = off - torch.logsumexp(allowed, -1)
-        return (off * torch.tensor(written.weights, device=off.device)).sum()
+        off = torch.logsumexp(logits, -1) - torch.logsumexp(allowed, -1)
+        return off.sum()
 
     # The step --------------------------------------------------------------------
 
@@ -436,23 +387,21 @@ def _collect(
                     push = _push(step, step.trace, kind, both[kind])
                     if push is not None:
                         sampled.pushes.append(push)
-                        sampled.written = step.trace.option
-    good = [sampled for sampled in found.values() if sampled.written >= 0]
-    most = _WRITTEN * -(-len(groups) // _TOGETHER)
-    for sampled in good[:: -(-len(good) // most) or 1]:
-        sampled.write()
+                        if step.correct or sampled.written < 0:
+                            sampled.written = step.trace.option
     for sampled in found.values():
         trie = sampled.state.trie
         if all(push.before > _SETTLED for push in sampled.pushes):
             # Nearly certain already: it would cost as much as the others.
             sampled.pushes.clear()
             continue
+        sampled.write()
         _balance(sampled.pushes)
         pushed = {int(trie.nodes[e]) for p in sampled.pushes for e in p.edges}
         tools = trie.places(kind=TOOL) if TOOL in kinds else []
         sampled.places = sorted({*pushed, *tools})
     # Where all siblings went wrong alike there is nothing to learn.
-    learned = [one for one in found.values() if one.pushes or one.answer]
+    learned = [one for one in found.values() if one.pushes]
     return learned, len(found), steps
 
 

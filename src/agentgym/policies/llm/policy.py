@@ -77,15 +77,15 @@ class LlmPolicy(Policy):
 
     name = "llm"
     training_defaults = {
-        "episodes": 9_000,
+        "episodes": 14_000,
         "learning_rate": 0.0015,
         "group_size": 96,
         "batch_size": 12,
         "revisit": 0.0,
         "exploration": 0.1,
         "entropy": 0.02,
-        "eval_every": 3_000,
-        "eval_tasks": 40,
+        "eval_every": 5_000,
+        "eval_tasks": 60,
         "heldout_tasks": 150,
     }
 
