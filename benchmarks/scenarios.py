@@ -2,6 +2,7 @@
 
     python benchmarks/scenarios.py
     python benchmarks/scenarios.py --scenario data_analysis --seeds 5
+    python benchmarks/scenarios.py --policy planner --policy llm
 
 Each row is one `agentgym train SCENARIO --policy POLICY --seed S --json` in a process
 and a home of its own. Figures are those of the held-out tasks, which training never
@@ -18,6 +19,7 @@ A scenario is added by a line in `FIGURES`.
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import tempfile
@@ -34,7 +36,7 @@ FIGURES = {
     "data_analysis": ("insight_accuracy", "query_efficiency", "chart_fit"),
 }
 """The scenarios, and which of their own figures to show."""
-POLICIES = ("planner",)
+POLICIES = ("planner", "llm")
 QUICK_EPISODES = 512
 
 
@@ -111,15 +113,22 @@ def cells(row: Row) -> list[str]:
 
 
 def means(scenario: str, rows: list[Row]) -> list[str]:
-    """One line for each figure: its mean over seeds against the target."""
+    """A line for each policy and figure: its mean over seeds against the target."""
     lines = []
-    for name in FIGURES[scenario]:
-        found = [row["figures"][name]["trained"]["value"] for row in rows]
+    for policy, name in itertools.product(
+        dict.fromkeys(row["policy"] for row in rows), FIGURES[scenario]
+    ):
+        own = [
+            row["figures"][name]["trained"] for row in rows if row["policy"] == policy
+        ]
+        found = [figure["value"] for figure in own if figure]
+        if not found:
+            continue
         wanted = targets(scenario).get(name)
         bound = "at most " if isinstance(wanted, AtMost) else ""
         target = "" if wanted is None else f"; the target is {bound}{wanted:.0%}"
         mean = percent(statistics.fmean(found), mean_interval(found))
-        lines.append(f"{name}, mean over {len(found)} seeds: {mean}{target}")
+        lines.append(f"{policy}, {name}, mean over {len(found)} seeds: {mean}{target}")
     return lines
 
 
@@ -127,6 +136,9 @@ def main() -> None:
     """Trains every scenario with every policy, and prints the rows."""
     arguments = parser(__doc__)
     arguments.add_argument("--scenario", choices=FIGURES, action="append")
+    arguments.add_argument(
+        "--policy", choices=POLICIES, action="append", help="the planner by default"
+    )
     arguments.add_argument("--seeds", type=int, default=3)
     arguments.add_argument(
         "--jobs", type=int, default=1, help="trainings side by side; they slow down"
@@ -140,7 +152,7 @@ def main() -> None:
         runs = [
             (scenario, policy, seed, episodes)
             for scenario in options.scenario or FIGURES
-            for policy in POLICIES
+            for policy in options.policy or POLICIES[:1]
             for seed in range(seeds)
         ]
         with ThreadPoolExecutor(options.jobs) as pool:
