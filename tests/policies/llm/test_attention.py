@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from agentgym.policies.llm.attention import Forest, _attention
 from agentgym.policies.llm.engine import Branch, Layout, Segment
@@ -107,3 +108,26 @@ def test_like_one_product_under_a_mask(data: st.DataObject) -> None:
         )
         for one, other in zip(ours, theirs, strict=True):
             assert float((one - other).abs().max()) < tolerance
+
+
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(0, 5), st.integers(0, 99))
+@settings(max_examples=30, deadline=None)
+def test_by_itself_it_is_that_of_transformers(
+    batch: int, rows: int, past: int, seed: int
+) -> None:
+    """As in `generate`, with rows that are padded and keys that are shared."""
+    torch.manual_seed(seed)
+    columns = past + rows
+    query = torch.randn(batch, HEADS * QUERIES, rows, SIZE)
+    key, value = torch.randn(2, batch, HEADS, columns, SIZE).unbind()
+    mask = torch.rand(batch, 1, rows, columns + 2) < 0.7
+    mask[..., 0] = True
+    module = SimpleNamespace(
+        layer_idx=0, num_key_value_groups=QUERIES, training=False, is_causal=True
+    )
+    expected, _ = sdpa_attention_forward(
+        module, query, key, value, mask[..., :columns], scaling=0.3
+    )
+    found, _ = _attention(module, query, key, value, mask, scaling=0.3)
+    assert found.shape == expected.shape
+    assert torch.allclose(found, expected, atol=1e-5)

@@ -83,6 +83,8 @@ def _attention(
 ) -> tuple[torch.Tensor, None]:
     """Called by each attention layer of a transformers model."""
     if forest is None:  # The model runs by itself, as in `generate`.
+        if mask is not None:
+            return _folded(query, key, value, mask, scaling), None
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
         output, _ = sdpa_attention_forward(
@@ -94,6 +96,24 @@ def _attention(
         grouped, key[0], value[0], scaling, forest, module.layer_idx
     )
     return output.flatten(0, 1).transpose(0, 1)[None], None
+
+
+def _folded(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor,
+    scaling: float,
+) -> torch.Tensor:
+    """Of a batch: queries that share a key head stand in rows, so no key is copied."""
+    each = query.shape[1] // key.shape[1]
+    rows = query.unflatten(1, (key.shape[1], each)).flatten(2, 3)
+    seen = mask[..., : key.shape[2]].repeat(1, 1, each, 1)
+    output = nn.functional.scaled_dot_product_attention(
+        rows, key, value, seen, scale=scaling
+    )
+    result: torch.Tensor = output.unflatten(2, (each, -1)).flatten(1, 2)
+    return result.transpose(1, 2).contiguous()
 
 
 class _ForestAttention(torch.autograd.Function):
