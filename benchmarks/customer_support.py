@@ -129,6 +129,7 @@ def main() -> None:
         f"{table(header, [cells(row) for row in rows])}\n\n"
         f"mean reliability over seeds: {percent(before)} untrained, "
         f"{percent(statistics.fmean(after), (low, high))} trained\n"
+        f"{free_form(rows) if free else ''}"
         f"{met} of {len(rows)} seeds reach {RELIABILITY:.0%} reliability and "
         f"{SUCCESS:.0%} success"
     )
@@ -139,6 +140,17 @@ def main() -> None:
         ratio=statistics.fmean(after) / before if before else None,
         peer="the untrained policy, held-out tool reliability",
         text=text,
+    )
+
+
+def free_form(rows: list[Row]) -> str:
+    """A line of what remains without the constraint."""
+    found = [row["free_form_reliability"] for row in rows]
+    kept = [row["free_form_reliability"] / row["tool_reliability"] for row in rows]
+    return (
+        f"mean free-form: {percent(statistics.fmean(found), mean_interval(found))}; of "
+        f"the reliability under the constraint each keeps "
+        f"{', '.join(f'{share:.0%}' for share in kept)}\n"
     )
 
 
