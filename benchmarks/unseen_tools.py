@@ -1,7 +1,7 @@
 """Whether training on some tools makes an agent better with others: three seeds.
 
     python benchmarks/unseen_tools.py
-    python benchmarks/unseen_tools.py --policy llm --seeds 1
+    python benchmarks/unseen_tools.py --policy llm --seeds 1 --episodes 3000
 
 Each seed makes a file of 400 function-calling tasks with 300 tools (`_function_calls`
 says how), trains a policy (the planner, if nothing is said) on the 220 tasks of its
@@ -112,9 +112,10 @@ def main() -> None:
     made = parser(__doc__)
     made.add_argument("--policy", choices=("planner", "llm"), default="planner")
     made.add_argument("--seeds", type=int, default=3, help="how many; 3 by default")
+    made.add_argument("--episodes", type=int, help="the policy's own default if not")
     options = made.parse_args()
     seeds = range(1 if options.quick else options.seeds)
-    episodes = 1_000 if options.quick else None
+    episodes = 1_000 if options.quick else options.episodes
     rows = []
     for seed in seeds:
         say(f"seed {seed} ...")
