@@ -102,7 +102,9 @@ def trl(
         reward_funcs=reward,
         args=GRPOConfig(
             output_dir=folder,
-            per_device_train_batch_size=2 * GROUP,
+            # Two groups a step, one at a time: both at once do not fit into 20 GB.
+            per_device_train_batch_size=GROUP,
+            gradient_accumulation_steps=2,
             num_generations=GROUP,
             max_completion_length=40,
             learning_rate=1e-4,
