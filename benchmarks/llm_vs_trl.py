@@ -102,7 +102,7 @@ def trl(
         reward_funcs=reward,
         args=GRPOConfig(
             output_dir=folder,
-            # Two groups a step, one at a time: both at once do not fit into 20 GB.
+            # Two groups a step, one at a time: both at once take more than 22 GB.
             per_device_train_batch_size=GROUP,
             gradient_accumulation_steps=2,
             num_generations=GROUP,
