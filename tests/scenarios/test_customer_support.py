@@ -648,6 +648,23 @@ def test_what_is_missing_is_asked_for_and_answered(
     assert env.outcome() == (True, 1.0)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "What is your e-mail (e.g. jo@example.com)?",
+        "I need your e-mail. Could you **send it?**",
+        "Sorry! Which e-mail do you use? Thank you.",
+    ],
+)
+def test_questions_are_understood(
+    env: CustomerSupportEnvironment, content: str
+) -> None:
+    task = find("password", needs="email")
+    env.reset_task(task)
+    assert env.act({"content": content}).verdict.correct
+    assert env.messages[-1]["content"] == task.goal.answers["email"]
+
+
 @pytest.mark.parametrize("what", ["order_id", "email"])
 def test_an_order_is_found_by_its_number_or_by_its_account(
     env: CustomerSupportEnvironment, what: str

@@ -58,8 +58,9 @@ _COURTESY = re.compile(
 
 def questions(content: str) -> list[str]:
     """Sentences with which the user is asked for something: not "Anything else?"."""
-    sentences = re.split(r"(?<=[.!?])\s+", content.strip())
-    return [s for s in sentences if s.endswith("?") and not _COURTESY.search(s)]
+    sentences = re.split(r"(?<=[.!?])\s+", content)
+    asking = (s for s in sentences if s.rstrip(" \n\"'*_)").endswith("?"))
+    return [s for s in asking if not _COURTESY.search(s)]
 
 
 @dataclass(frozen=True, slots=True)

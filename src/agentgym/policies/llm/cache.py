@@ -50,11 +50,11 @@ class PrefixCache:
         hashes = _hashes([token for part in chain for token in part.tokens])
         for part in chain:
             key = hashes[part.end - 1]
-            if key in self._known:
-                self._bytes -= self._known[key].nbytes
-            self._known[key] = part
+            before = self._known.get(key)
+            if before is not part:
+                self._bytes += part.nbytes - (before.nbytes if before else 0)
+                self._known[key] = part
             self._known.move_to_end(key)
-            self._bytes += part.nbytes
         while self._bytes > self.limit and len(self._known) > 1:
             _, oldest = self._known.popitem(last=False)
             self._bytes -= oldest.nbytes

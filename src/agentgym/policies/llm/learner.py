@@ -26,7 +26,7 @@ probability p_old when it was drawn, and now has p:
   steps, and only its upper layers are run again, from the last few tokens of a prompt
   on. All before keeps the keys and values with which the samples were drawn, and no
   gradient flows through them: learning from whole conversations takes several times
-  as many tokens, and was no better.
+  as many tokens, and was no better where both were tried.
 - In each pass a share of a conversation's tokens, drawn anew, is not seen where the
   tool is chosen. So that choice comes to hang on no single word, and each pass tells
   something else. What is copied from the conversation must be seen.
@@ -37,6 +37,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,7 @@ _SETTLED = -0.03
 """Log-probability above which a choice that went well has nothing to teach."""
 FORMAT_WEIGHT = 0.1
 """Of the format loss of a token, relative to the policy gradient. At first its gradient
-is the longer one by far: with the same weight, choosing was learned half as fast."""
+is the longer one by far, and would drown that of the choice."""
 _MAX_GRADIENT = 1.0
 _BETAS = (0.9, 0.95)
 _CHUNK = 384
@@ -87,14 +88,13 @@ class _Push:
     """Log-probability when it was last learned from."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class _Sampled:
     """A state, and what is to be learned from what siblings drew there.
 
     Attributes:
         task: Number of the group that it is from.
         written: An option that did well; -1 if there is none.
-        answer: Its completion, behind the prompt.
         places: Of the trie, at which a choice is pushed or the tool is chosen: what
             must be read again.
     """
@@ -102,7 +102,6 @@ class _Sampled:
     state: State
     task: int = 0
     written: int = -1
-    answer: Branch | None = None
     pushes: list[_Push] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
 
@@ -111,11 +110,12 @@ class _Sampled:
         """Whether all that did well is nearly certain by now."""
         return all(push.now > _SETTLED for push in self.pushes)
 
-    def write(self) -> None:
-        """Takes the format loss on an option that did well."""
+    @cached_property
+    def answer(self) -> Branch:
+        """The completion of what did well, behind the prompt."""
         tokens = self.state.completions[self.written][:-1]
         parents = range(-1, len(tokens) - 1)
-        self.answer = Branch(self.state.segment, tokens, parents, read=False)
+        return Branch(self.state.segment, tokens, parents, read=False)
 
     def continuations(self) -> list[set[int]]:
         """For each token written, those with which some option goes on there."""
@@ -224,7 +224,7 @@ class Learner:
             branches.append(branch)
             nodes.append(numbers)
         self._know_hidden(chunk, branches, nodes)
-        answers = [sampled.answer for sampled in chunk if sampled.answer]
+        answers = [sampled.answer for sampled in chunk]
         unread = [answer for answer in answers if answer.hidden is None]
         if unread:
             self._engine.read_lower(unread)
@@ -272,7 +272,7 @@ class Learner:
         where = {-1: 0} | {n: 1 + i for i, n in enumerate(nodes)}
         result: dict[int, torch.Tensor] = {}
         for place in sampled.places:
-            edges = np.flatnonzero(trie.nodes == place)
+            edges = trie.edges_at(place)
             row = hidden[where[int(trie.rows[edges[0]])]]
             labels = torch.from_numpy(trie.labels[edges]).to(row.device)
             logprobs = torch.log_softmax(self._engine.edge_logits(row, labels), -1)
@@ -294,10 +294,9 @@ class Learner:
             push.now = float(now.detach())
             ratio = torch.exp(now.detach() - before).clamp(1.0, 1 + _CLIP)
             gain = gain + push.weight * ratio * now
-        nodes = sampled.state.trie.nodes
         for place in sampled.places:
-            own = [int(e) for e in np.flatnonzero(nodes == place)]
-            logprobs = torch.stack([edges[e] for e in own])
+            own = sampled.state.trie.edges_at(place)
+            logprobs = torch.stack([edges[e] for e in own.tolist()])
             spread = -(logprobs.exp() * logprobs).sum()
             stats.entropy += float(spread.detach())
             gain = gain + entropy * spread
@@ -395,7 +394,6 @@ def _collect(
             # Nearly certain already: it would cost as much as the others.
             sampled.pushes.clear()
             continue
-        sampled.write()
         _balance(sampled.pushes)
         pushed = {int(trie.nodes[e]) for p in sampled.pushes for e in p.edges}
         tools = trie.places(kind=TOOL) if TOOL in kinds else []
@@ -437,7 +435,7 @@ def _chunks(sampled: Sequence[_Sampled]) -> list[list[_Sampled]]:
     room = 0
     for one in sampled:
         need = len(one.state.segment.tokens) + len(one.state.trie.to_read(one.places))
-        need += len(one.answer.tokens) if one.answer else 0
+        need += len(one.answer.tokens)
         if not chunks or need > room:
             chunks.append([])
             room = _CHUNK

@@ -183,9 +183,11 @@ class LlmPolicy(Policy):
                 if places:
                     _, own = wanted.setdefault(id(walk.state), (walk.state, set()))
                     own.update(places)
-            todo = [(state, sorted(places)) for state, places in wanted.values()]
-            size = lambda pair: len(pair[0].trie.to_read(pair[1]))  # noqa: E731
-            self._score(_chunks(todo, size), read=False)
+            chunks = _chunks(
+                [(state, sorted(places)) for state, places in wanted.values()],
+                lambda pair: len(pair[0].trie.to_read(pair[1])),
+            )
+            self._score(chunks, read=False)
             for walk in going:
                 walk.go()
         return [None if walk is None else walk.drawn for walk in walks]

@@ -153,7 +153,8 @@ class Walk:
 
     def go(self) -> None:
         """Draws an edge at a place whose edges are known."""
-        edges = np.flatnonzero(self.state.trie.nodes == self.place)
+        assert self.place is not None
+        edges = self.state.trie.edges_at(self.place)
         chosen, logprob = self._choose(self.state.edges[edges])
         paths = self.state.trie.paths
         edge = edges[chosen]
@@ -173,8 +174,8 @@ class Walk:
             self.drawn.chosen = group.index(self._left[0])
 
     def _unknown(self, place: int) -> bool:
-        state = self.state
-        return bool(np.isnan(state.edges[state.trie.nodes == place]).any())
+        edges = self.state.trie.edges_at(place)
+        return bool(np.isnan(self.state.edges[edges]).any())
 
     def _choose(self, logprobs: Floats) -> tuple[int, float]:
         if self._rng is None or len(logprobs) == 1:

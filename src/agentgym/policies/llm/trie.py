@@ -94,6 +94,11 @@ class Trie:
             [depth for depth, step in enumerate(path) if step in edge] for path in paths
         ]
 
+    def edges_at(self, place: int) -> Ints:
+        """The edges that begin at a place."""
+        first, last = np.searchsorted(self.nodes, [place, place + 1])
+        return np.arange(first, last)
+
     def to_read(self, places: Iterable[int]) -> list[int]:
         """Nodes on the way to these places, parents first."""
         wanted = np.isin(self.nodes, list(places))

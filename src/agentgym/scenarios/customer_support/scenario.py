@@ -119,22 +119,21 @@ class CustomerSupportEnvironment(Environment):
 
     def judge_message(self, content: str) -> Verdict:
         """Asking is right for what is missing, closing when all is done."""
-        asked = questions(content)
-        for i in range(len(self._goal.issues)) if asked else ():
+        asked = _asked_for(content)
+        for i, issue in enumerate(self._goal.issues):
             for milestone in self._due(i):
-                if milestone.ask in _asked_for(asked):
-                    if milestone in self._goal.issues[i].plan:
+                if milestone.ask in asked:
+                    if milestone in issue.plan:
                         self._next[i] += 1
                     return RIGHT
-        closes = self.finished and not asked
+        closes = self.finished and not questions(content)
         return RIGHT if closes else Verdict(False, FailureKind.NO_CALL)
 
     def reply(self, content: str) -> str | None:
         """The customer answers questions; anything else closes the conversation."""
-        asked = questions(content)
-        if not asked:
+        if not questions(content):
             return None
-        for what in _asked_for(asked):
+        for what in _asked_for(content):
             answer = self._goal.answers.get(what)
             if answer is not None and not self._known(answer):
                 return answer
@@ -227,6 +226,8 @@ def _plain(value: Any) -> str:
     return re.sub(r"[^a-z0-9]+", " ", str(value).lower()).strip()
 
 
-def _asked_for(asked: Sequence[str]) -> list[str]:
-    text = " ".join(asked)
-    return [what for what, pattern in _ASKED.items() if pattern.search(text)]
+def _asked_for(content: str) -> list[str]:
+    # All of it counts: "Your order number, please. Could you look it up?"
+    if not questions(content):
+        return []
+    return [what for what, pattern in _ASKED.items() if pattern.search(content)]
