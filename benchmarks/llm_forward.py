@@ -153,7 +153,10 @@ def main() -> None:
             return policy.decide([request])[0]
 
         seconds, decision = measured(ours, times)
-        state = decision.trace.state
+        before = policy.engine.tokens_read
+        ours()
+        read = policy.engine.tokens_read - before
+        state = policy._read([request])[0]
 
         def peer(tokens: Any = tokens, state: Any = state, kept: Any = kept) -> Any:
             return generate(policy, tokens, state, kept)
@@ -165,12 +168,11 @@ def main() -> None:
                 "conversation_tokens": len(tokens) - opening,
                 "opening_tokens": opening,
                 "options": len(state.options),
-                "tokens_read": len(state.segment.tokens) + len(state.hidden),
+                "tokens_read": read,
                 "cpu_seconds": seconds,
                 "generate_cpu_seconds": theirs,
                 "ratio": theirs / seconds,
-                "same_choice": list(state.completions[decision.trace.option])
-                == written,
+                "same_choice": list(decision.sampled.completion) == written,
             }
         )
         say(f"{count:3} tools, {turns} turns: {seconds:.3f} s, generate {theirs:.3f} s")

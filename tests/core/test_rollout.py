@@ -323,6 +323,18 @@ def test_an_episode_is_cut_off(make: Make) -> None:
     assert (played.success, len(played.steps), played.failure) == (False, 2, None)
 
 
+def test_an_episode_ends_after_so_many_mistakes(make: Make) -> None:
+    def steps(**settings: Any) -> list[int]:
+        rollout = make(patience=3)
+        (group,) = groups(rollout, Typist(1), [task("abc")], 4, **settings)
+        return [len(t.steps) for t in group.trajectories]
+
+    # One right step, then wrong ones; who branches off finds one or two more.
+    assert steps() == steps(max_mistakes=3) == steps(max_mistakes=9) == [4, 4, 4, 4]
+    assert steps(max_mistakes=2) == [3, 3, 4, 4]
+    assert steps(max_mistakes=1) == [2, 2, 3, 4]
+
+
 # Scenarios that raise
 
 

@@ -80,11 +80,20 @@ class AgentRollout(Rollout):
         seed: int = 0,
         *,
         branch: bool = True,
+        max_mistakes: int | None = None,
     ) -> list[Group]:
         """See `Rollout.groups`."""
         self._order = _integer(sampling)
         self._turns.clear()
-        return super().groups(policy, tasks, group_size, sampling, seed, branch=branch)
+        return super().groups(
+            policy,
+            tasks,
+            group_size,
+            sampling,
+            seed,
+            branch=branch,
+            max_mistakes=max_mistakes,
+        )
 
     def _play(
         self,
@@ -93,10 +102,12 @@ class AgentRollout(Rollout):
         sampling: Sampling,
         seed: int,
         siblings: Sequence[Trajectory],
+        max_mistakes: int | None,
     ) -> list[Trajectory]:
+        # An agent's own loop is never cut off: it would take that for a fault.
         if not isinstance(policy, Policy):
             # A model without its constraint is measured by the built-in loop.
-            return super()._play(policy, tasks, sampling, seed, siblings)
+            return super()._play(policy, tasks, sampling, seed, siblings, max_mistakes)
         assignments = []
         common = _integer(sampling)
         for i, task in enumerate(tasks):

@@ -60,6 +60,7 @@ class Rollout:
         seed: int = 0,
         *,
         branch: bool = True,
+        max_mistakes: int | None = None,
     ) -> list[Group]:
         """Samples up to `group_size` siblings of each task and rewards them.
 
@@ -68,10 +69,17 @@ class Rollout:
         they repeat the sibling that got furthest up to its first wrong step, and try
         something else there. So effort goes to the states at which there is something
         to find out, and a group that is solved already stays small.
+
+        An episode ends after `max_mistakes` wrong steps, if its environment would allow
+        for more: siblings branch off at the first one, whatever comes of it.
         """
         start = min(_ROOTS, group_size) if branch else group_size
         first = self.play(
-            policy, [t for t in tasks for _ in range(start)], sampling, seed
+            policy,
+            [t for t in tasks for _ in range(start)],
+            sampling,
+            seed,
+            max_mistakes=max_mistakes,
         )
         groups = [
             Group(task, first[i * start : (i + 1) * start])
@@ -95,6 +103,7 @@ class Rollout:
                 sampling,
                 seed + 7919 * (round_ + 1),
                 [sibling for _, sibling in forks],
+                max_mistakes=max_mistakes,
             )
             for (group, _), trajectory in zip(forks, played, strict=True):
                 group.trajectories.append(trajectory)
@@ -110,6 +119,7 @@ class Rollout:
         sampling: Sampling = GREEDY,
         seed: int = 0,
         siblings: Sequence[Trajectory] = (),
+        max_mistakes: int | None = None,
     ) -> list[Trajectory]:
         """Plays one episode of each task, in order, and judges it.
 
@@ -119,12 +129,19 @@ class Rollout:
             sampling: How decisions are drawn.
             seed: Decides injected faults.
             siblings: For each task, an episode to repeat up to its first wrong step.
+            max_mistakes: Wrong steps that end an episode, if its environment would
+                allow for more.
         """
         trajectories = []
         for start in range(0, len(tasks), self.at_once):
             some = slice(start, start + self.at_once)
             trajectories += self._play(
-                policy, tasks[some], sampling, seed + start, siblings[some]
+                policy,
+                tasks[some],
+                sampling,
+                seed + start,
+                siblings[some],
+                max_mistakes,
             )
         return trajectories
 
@@ -164,6 +181,7 @@ class Rollout:
         sampling: Sampling,
         seed: int,
         siblings: Sequence[Trajectory],
+        max_mistakes: int | None,
     ) -> list[Trajectory]:
         while len(self._environments) < len(tasks):
             self._environments.append(
@@ -201,7 +219,7 @@ class Rollout:
                 if not guarded(trajectory, act, environment, step):
                     continue
                 trajectory.steps.append(step)
-                if not environment.done:
+                if not (environment.done or _lost(trajectory, max_mistakes)):
                     still.append((environment, trajectory))
                 else:
                     guarded(trajectory, finish, environment, trajectory)
@@ -252,6 +270,13 @@ def _furthest(group: Group) -> Trajectory | None:
             if most < right < len(trajectory.steps):
                 best, most = trajectory, right
     return best
+
+
+def _lost(trajectory: Trajectory, max_mistakes: int | None) -> bool:
+    """Whether as many steps were wrong as may be."""
+    if max_mistakes is None or trajectory.steps[-1].correct:
+        return False
+    return sum(not step.correct for step in trajectory.steps) >= max_mistakes
 
 
 def act(environment: Environment, step: Step) -> None:

@@ -354,7 +354,13 @@ def run_training(
         sampling = Sampling(rng, settings["exploration"] * (1.0 - 0.8 * fraction))
         branch = config.credit == "state"
         groups = rollout.groups(
-            policy, tasks, config.group_size, sampling, number, branch=branch
+            policy,
+            tasks,
+            config.group_size,
+            sampling,
+            number,
+            branch=branch,
+            max_mistakes=config.max_mistakes,
         )
         episodes = [episode for group in groups for episode in group.trajectories]
         progress.count_broken(episodes, config.failure_budget)

@@ -64,6 +64,7 @@ _UNREAD = (
     "entropy",
     "eval_every",
     "exploration",
+    "max_mistakes",
     "revisit",
     "target_reliability",
 )

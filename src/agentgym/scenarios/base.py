@@ -155,6 +155,10 @@ class Scenario(ABC):
         """The same for one policy, where what suits one does not suit another.
 
         A language model learns from far fewer episodes than a planner, and each of
-        them costs far more, so it keeps its own settings.
+        them costs far more, so it keeps its own settings. How long an episode may be
+        is the same for all.
         """
-        return {} if policy == "llm" else self.training_defaults()
+        own = self.training_defaults()
+        if policy != "llm":
+            return own
+        return {name: own[name] for name in ("max_steps",) if name in own}

@@ -81,6 +81,7 @@ class LlmPolicy(Policy):
         "learning_rate": 0.0015,
         "group_size": 96,
         "batch_size": 12,
+        "max_mistakes": 1,
         "revisit": 0.0,
         "exploration": 0.1,
         "entropy": 0.02,
@@ -132,7 +133,7 @@ class LlmPolicy(Policy):
         self, requests: Sequence[DecisionRequest], sampling: Sampling
     ) -> list[Decision]:
         started = time.perf_counter()
-        states = self._read(requests)
+        states = self._read(requests, keep=sampling.rng is not None)
         drawn = [
             self._draw_group(state, request.sampling(sampling))
             for request, state in zip(requests, states, strict=True)
@@ -212,7 +213,8 @@ class LlmPolicy(Policy):
         decision.prompt_tokens = state.segment.end
         decision.completion_tokens = len(state.completions[option])
         decision.sampled = state.sampled(option, group, value)
-        decision.trace = Trace(state, option, (group.logprob, value.logprob))
+        if sampling.rng is not None:  # Else nobody learns, and it takes memory.
+            decision.trace = Trace(state, option, (group.logprob, value.logprob))
         return decision
 
     def _phrase(self, option: Option, messages: Sequence[Message]) -> Decision:
@@ -230,8 +232,14 @@ class LlmPolicy(Policy):
 
     # Reading ---------------------------------------------------------------------
 
-    def _read(self, requests: Sequence[DecisionRequest]) -> list[State]:
-        """States of the requests, with the probabilities of what is chosen first."""
+    def _read(
+        self, requests: Sequence[DecisionRequest], *, keep: bool = True
+    ) -> list[State]:
+        """States of the requests, with the probabilities of what is chosen first.
+
+        Siblings meet again at the same state, so that it is kept while they are drawn.
+        Without drawing nobody comes back, and what is kept takes memory.
+        """
         if len(self._states) > _MAX_STATES:
             self._states.clear()
         fresh: dict[str, State] = {}
@@ -249,7 +257,9 @@ class LlmPolicy(Policy):
         self._score(chunks, read=True)
         for state in fresh.values():
             self._cache.add(state.segment)
-        self._states.update((k, s) for k, s in fresh.items() if not k.startswith("#"))
+        if keep:
+            known = {k: s for k, s in fresh.items() if not k.startswith("#")}
+            self._states.update(known)
         return [fresh.get(key) or self._states[key] for key in keys]
 
     def _new_state(self, request: DecisionRequest, toolset: ToolSet) -> State:
