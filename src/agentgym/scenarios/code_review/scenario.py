@@ -101,6 +101,13 @@ class CodeReview(DrawnScenario):
             "max_steps": self.max_steps,
         }
 
+    def training_defaults_for(self, policy: str) -> dict[str, Any]:
+        """Tasks are long, so that to measure on them takes a language model long."""
+        own = super().training_defaults_for(policy)
+        if policy == "llm":
+            own |= {"episodes": 14_000, "eval_every": 7_000}
+        return own
+
 
 def _course(trajectory: Trajectory) -> tuple[list[str], list[Comment], list[str]]:
     """Tools that ran, comments, and verdicts, in order."""

@@ -105,6 +105,13 @@ class DataAnalysis(DrawnScenario):
             "group_size": 8,
         }
 
+    def training_defaults_for(self, policy: str) -> dict[str, Any]:
+        """Tasks are long, so that to measure on them takes a language model long."""
+        own = super().training_defaults_for(policy)
+        if policy == "llm":
+            own |= {"episodes": 25_000, "eval_every": 12_500}
+        return own
+
 
 def _scanned(trajectory: Trajectory) -> tuple[int, int]:
     """Rows and bytes that the tools of an episode say they have scanned."""
