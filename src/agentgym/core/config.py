@@ -130,10 +130,7 @@ class TrainingConfig(BaseModel):
         10, gt=0, description="Decisions until an episode is cut off."
     )
     max_mistakes: int | None = Field(
-        None,
-        gt=0,
-        description="Wrong decisions that end an episode of training, if the scenario "
-        "would allow for more. Agents that are named end their episodes themselves.",
+        None, gt=0, description="Wrong decisions that end an episode of training."
     )
     tool_timeout: FiniteFloat = Field(
         10.0, gt=0, description="Seconds that a tool call may take."

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from agentgym.policies.planner import heads as module
+from agentgym.policies.planner.adam import Adam
 from agentgym.policies.planner.heads import (
     FLAGS,
-    Adam,
     Block,
     Case,
     ChoiceHead,

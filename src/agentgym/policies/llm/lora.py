@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
+
+from agentgym.core.errors import FormatError
 
 _ROWS = 64
 """Products in half precision have a multiple of this many rows, or a power of two below
@@ -104,6 +107,34 @@ def lora_layers(model: nn.Module) -> Iterator[tuple[str, LoraLinear]]:
     for name, module in model.named_modules():
         if isinstance(module, LoraLinear):
             yield name, module
+
+
+def lora_arrays(model: nn.Module) -> dict[str, Any]:
+    """Copies of the matrices that learn, by name."""
+    return {
+        f"{name}.{part}": getattr(lora, part).detach().cpu().numpy().copy()
+        for name, lora in lora_layers(model)
+        for part in ("down", "up")
+    }
+
+
+def set_lora_arrays(model: nn.Module, arrays: Mapping[str, Any]) -> None:
+    """Takes on what `lora_arrays` returned.
+
+    Raises:
+        FormatError: They are of another model.
+    """
+    with torch.no_grad():
+        for name, lora in lora_layers(model):
+            for part in ("down", "up"):
+                own = getattr(lora, part)
+                array = np.array(arrays[f"{name}.{part}"], np.float32)
+                if array.shape != tuple(own.shape):
+                    raise FormatError(
+                        f"The adapter's '{name}.{part}' has the shape {array.shape}, "
+                        f"not {tuple(own.shape)}: made for another model."
+                    )
+                own.copy_(torch.from_numpy(array))
 
 
 def merged_state(model: nn.Module) -> dict[str, Any]:

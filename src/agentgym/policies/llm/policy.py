@@ -34,7 +34,7 @@ from agentgym.policies.llm.cache import PrefixCache
 from agentgym.policies.llm.engine import Branch, Engine, Segment
 from agentgym.policies.llm.hardware import best_device, half_pays, memory_told
 from agentgym.policies.llm.learner import Learner
-from agentgym.policies.llm.lora import lora_layers
+from agentgym.policies.llm.lora import lora_arrays, set_lora_arrays
 from agentgym.policies.llm.models import EMBEDDED, find_model, load_model
 from agentgym.policies.llm.options import Option, ToolSet
 from agentgym.policies.llm.prompt import ChatFormat
@@ -394,14 +394,14 @@ class LlmPolicy(Policy):
     def state(self) -> dict[str, Any]:
         """LoRA's matrices, the optimiser and the calibration."""
         return {
-            "lora": _arrays(self.engine.model),
+            "lora": lora_arrays(self.engine.model),
             "optimizer": self.learner.state(),
             "calibration": [self.calibration.slope, self.calibration.offset],
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Takes on what `state` returned."""
-        _set_arrays(self.engine.model, state["lora"])
+        set_lora_arrays(self.engine.model, state["lora"])
         self.learner.load_state(state["optimizer"])
         slope, offset = state["calibration"]
         self.calibration = Calibration(float(slope), float(offset))
@@ -420,7 +420,7 @@ class LlmPolicy(Policy):
             "calibration": [self.calibration.slope, self.calibration.offset],
         }
         atomic_write_bytes(
-            folder / "adapter.safetensors", save(_arrays(self.engine.model))
+            folder / "adapter.safetensors", save(lora_arrays(self.engine.model))
         )
         atomic_write_bytes(folder / "llm.json", json.dumps(about, indent=1).encode())
 
@@ -449,7 +449,7 @@ class LlmPolicy(Policy):
                     f"{folder} was trained from another model than the one that is now "
                     f"in '{about['model']}'. Restore that one."
                 )
-            _set_arrays(policy.engine.model, arrays)
+            set_lora_arrays(policy.engine.model, arrays)
             slope, offset = about["calibration"]
             policy.calibration = Calibration(float(slope), float(offset))
         except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
@@ -488,25 +488,3 @@ def _chunks(items: Any, size: Any) -> list[list[Any]]:
         chunks[-1].append(item)
         room -= need
     return chunks
-
-
-def _arrays(model: Any) -> dict[str, Any]:
-    return {
-        f"{name}.{part}": getattr(lora, part).detach().cpu().numpy().copy()
-        for name, lora in lora_layers(model)
-        for part in ("down", "up")
-    }
-
-
-def _set_arrays(model: Any, arrays: Mapping[str, Any]) -> None:
-    with torch.no_grad():
-        for name, lora in lora_layers(model):
-            for part in ("down", "up"):
-                own = getattr(lora, part)
-                array = np.array(arrays[f"{name}.{part}"], np.float32)
-                if array.shape != tuple(own.shape):
-                    raise FormatError(
-                        f"The adapter's '{name}.{part}' has the shape {array.shape}, "
-                        f"not {tuple(own.shape)}: made for another model."
-                    )
-                own.copy_(torch.from_numpy(array))

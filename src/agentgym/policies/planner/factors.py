@@ -13,13 +13,7 @@ import numpy as np
 
 from agentgym.policies.base import Sampling
 from agentgym.policies.planner.facts import ToolFact, ValueFact, prior
-from agentgym.policies.planner.features import (
-    ASK,
-    BLOCKS,
-    FINISH,
-    POINTER_FEATURES,
-    State,
-)
+from agentgym.policies.planner.features import BLOCKS, POINTER_FEATURES, State
 from agentgym.policies.planner.heads import (
     Array,
     Case,
@@ -27,6 +21,7 @@ from agentgym.policies.planner.heads import (
     PointerHead,
     log_softmax,
 )
+from agentgym.policies.planner.toolset import ASK, FINISH
 
 FactorKey = str | tuple[int, int]
 """Names a factor: one of the following, or (tool, parameter) by their positions."""

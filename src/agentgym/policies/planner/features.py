@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from agentgym.core.tools import Tool
 from agentgym.policies.calls.candidates import (
     Candidate,
-    choices,
-    described_values,
     find_candidates,
-    is_choice,
-    schema_key,
 )
 from agentgym.policies.calls.conversation import (
     Called,
@@ -27,17 +20,12 @@ from agentgym.policies.calls.conversation import (
     spaced,
     text_words,
 )
-from agentgym.policies.calls.wording import described, parameter_schemas
 from agentgym.policies.planner.encoder import WIDTH, EncodedText
 from agentgym.policies.planner.facts import PlaceFact, ToolFact, ValueFact
 from agentgym.policies.planner.fit import (
-    KIND_OF_TOOLS,
     is_free,
-    kind_of_schema,
-    kind_of_value,
     left_over,
     loose,
-    name_words,
     named,
     spoken,
     unused,
@@ -48,9 +36,15 @@ from agentgym.policies.planner.heads import (
     Array,
     Block,
     Clauses,
-    Options,
 )
 from agentgym.policies.planner.past import happened
+from agentgym.policies.planner.toolset import (
+    ABSENT,
+    ASK,
+    FINISH,
+    Parameter,
+    ToolSet,
+)
 from agentgym.policies.planner.vectors import (
     EMBEDDING_SCALE,
     hashed,
@@ -58,15 +52,6 @@ from agentgym.policies.planner.vectors import (
     neighbours,
     span_vector,
     weakest_match,
-    word_vectors,
-)
-
-FINISH, ASK = 0, 1
-"""The first two options in every state; tools come after them."""
-
-_OPTION_TEXTS = (
-    "finish: nothing is left to do, give the final answer",
-    "ask: ask the user for information that is missing",
 )
 
 _KINDS = {
@@ -83,158 +68,11 @@ BLOCKS = 3
 POINTER_FEATURES = BLOCKS * WIDTH + _NEIGHBOURS + len(_KINDS) + len(PlaceFact)
 
 
-_NO_WORDS = np.zeros((0, WIDTH), np.float32)
 _NOTHING = Block(
     np.zeros((1, WIDTH), np.float32),
     np.zeros((1, WIDTH), np.float32),
     np.zeros(1, np.int64),
 )
-
-Slot = Callable[[str, str, str], int]
-"""(head, name, kind) -> row of the name, or of its kind."""
-Encode = Callable[[Sequence[str]], Array]
-Read = Callable[[str], EncodedText]
-
-
-class _Absent:
-    """Stands for leaving an optional parameter out."""
-
-    def __repr__(self) -> str:
-        return "<absent>"
-
-
-ABSENT: Any = _Absent()
-
-
-@dataclass(slots=True, eq=False)
-class Parameter:
-    """A parameter of a tool, compiled."""
-
-    name: str
-    schema: Mapping[str, Any]
-    key: str
-    required: bool
-    slot: int
-    query: Array
-    values: list[Any] | None
-    """All values, if the schema lists them; None if they must be found."""
-    options: Options | None
-    plain: bool
-    """Whether the listed values have names only, and no descriptions."""
-
-
-class ToolSet:
-    """The tools of a request with what is encoded of them once."""
-
-    def __init__(
-        self,
-        tools: Sequence[Tool],
-        slot: Slot,
-        encode: Encode,
-        read: Read,
-        tokens: int,
-        strangers: bool = False,
-    ) -> None:
-        """Compiles tools.
-
-        Args:
-            tools: In the order of the request.
-            slot: Gives each thing a row of its own, or that of its kind.
-            encode: Gives pooled embeddings.
-            read: Gives those of single tokens.
-            tokens: That the definitions cost in a prompt.
-            strangers: Whether tools come and go, so that their names say nothing.
-        """
-        self.strangers = strangers
-        self.tools = list(tools)
-        self.tokens = tokens
-        texts = [*_OPTION_TEXTS, *(f"{spaced(t.name)}. {t.description}" for t in tools)]
-        rows = [slot("tool", n, n) for n in ("<finish>", "<ask>")]
-        rows += [slot("tool", t.name, KIND_OF_TOOLS) for t in tools]
-        self.options = Options(
-            [encode(_sentences(text)) for text in texts],
-            np.array(rows, np.int64),
-            strangers,
-        )
-        self.names = [name_words(tool.name) for tool in tools]
-        self.name_vectors = [
-            word_vectors(read(spaced(tool.name)), words) if strangers else _NO_WORDS
-            for tool, words in zip(tools, self.names, strict=True)
-        ]
-        self.parameters: list[list[Parameter]] = [
-            [
-                _compile(tool, name, schema, slot, encode, strangers)
-                for name, schema in parameter_schemas(tool).items()
-            ]
-            for tool in tools
-        ]
-        # What can be asked for: anything that some tool must be told.
-        self.askable: dict[str, str] = {}
-        for compiled in self.parameters:
-            for p in compiled:
-                if p.required and p.values is None and p.name not in self.askable:
-                    self.askable[p.name] = described(p.name, p.schema)
-        self.ask_options: Options | None = None
-        if self.askable:
-            asked = [f"{spaced(n)}: {d}" for n, d in self.askable.items()]
-            slots = [slot("value", f"<ask>={n}", "<ask>") for n in self.askable]
-            self.ask_options = Options(
-                [encode([text]) for text in asked],
-                np.array(slots, np.int64),
-                strangers,
-            )
-
-    @property
-    def size(self) -> int:
-        """Bytes that the encoded texts take."""
-        parameters = [p for compiled in self.parameters for p in compiled]
-        listed = [self.options, self.ask_options, *(p.options for p in parameters)]
-        vectors = [*(p.query for p in parameters), *self.name_vectors]
-        return sum(v.nbytes for v in vectors) + sum(
-            o.sentences.nbytes + o.embeddings.nbytes for o in listed if o is not None
-        )
-
-
-def _compile(
-    tool: Tool,
-    name: str,
-    schema: Mapping[str, Any],
-    slot: Slot,
-    encode: Encode,
-    strangers: bool,
-) -> Parameter:
-    about = f"{spaced(name)}: {schema.get('description') or ''}"
-    required = name in tool.required
-    values: list[Any] | None = None
-    options = None
-    about_values = described_values(schema)
-    if is_choice(schema) and (listed := choices(schema, tool.parameters)):
-        values = listed + ([] if required else [ABSENT])
-        texts = [
-            [
-                f"{spaced(name)}: {spaced(str(v))}",
-                *(s for w, d in about_values if w == v and d for s in _sentences(d)),
-            ]
-            for v in values
-        ]
-        slots = [
-            slot("value", f"{tool.name}.{name}={v}", kind_of_value(v, v is ABSENT))
-            for v in values
-        ]
-        options = Options(
-            [encode(text) for text in texts], np.array(slots, np.int64), strangers
-        )
-    return Parameter(
-        name,
-        schema,
-        schema_key(schema),
-        required,
-        slot("pointer", f"{tool.name}.{name}", kind_of_schema(schema)),
-        encode([about])[0],
-        values,
-        options,
-        plain=not any(description for _, description in about_values),
-    )
 
 
 class State:
@@ -500,11 +338,6 @@ class State:
         keys = [fld.key for _, fld in candidate.fields]
         for key in dict.fromkeys(keys):
             row[2 * WIDTH : 3 * WIDTH] += EMBEDDING_SCALE * self._encoded[key].pooled
-
-
-def _sentences(text: str) -> list[str]:
-    found = [s.strip() for s in re.split(r"(?<=[.!?:;])\s+", text)]
-    return [s for s in found if s] or [text]
 
 
 def texts_to_encode(parts: Sequence[Part]) -> Iterable[str]:

@@ -36,9 +36,9 @@ from agentgym.core.errors import TrainingDiverged
 from agentgym.core.rewards import argument_advantage
 from agentgym.core.trajectory import Group
 from agentgym.policies.base import UpdateStats
+from agentgym.policies.planner.adam import Adam
 from agentgym.policies.planner.factors import Heads, Pointing, Trace
 from agentgym.policies.planner.heads import (
-    Adam,
     Array,
     Case,
     PointerHead,

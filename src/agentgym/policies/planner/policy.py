@@ -41,18 +41,12 @@ from agentgym.policies.planner.factors import (
     Trace,
     draw,
 )
-from agentgym.policies.planner.features import (
-    ABSENT,
-    ASK,
-    FINISH,
-    State,
-    ToolSet,
-    texts_to_encode,
-)
+from agentgym.policies.planner.features import State, texts_to_encode
 from agentgym.policies.planner.fit import KIND_OF_TOOLS
 from agentgym.policies.planner.heads import Array
 from agentgym.policies.planner.learner import Learner
 from agentgym.policies.planner.text_cache import TextCache
+from agentgym.policies.planner.toolset import ABSENT, ASK, FINISH, ToolSet
 from agentgym.utils.files import atomic_write_bytes
 
 FORMAT = "agentgym-planner"
