@@ -102,9 +102,9 @@ def trl(
         reward_funcs=reward,
         args=GRPOConfig(
             output_dir=folder,
-            # Two groups a step, one at a time: both at once take more than 22 GB.
-            per_device_train_batch_size=GROUP,
-            gradient_accumulation_steps=2,
+            # Two groups a step, half a group at a time: a whole one takes over 20 GB.
+            per_device_train_batch_size=GROUP // 2,
+            gradient_accumulation_steps=4,
             num_generations=GROUP,
             max_completion_length=40,
             learning_rate=1e-4,
