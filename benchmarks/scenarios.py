@@ -67,6 +67,9 @@ def row(result: Row) -> Row:
         "tool_reliability": after["tool_reliability"],
         "tool_reliability_interval": after["tool_reliability_interval"],
         "baseline_tool_reliability": before["tool_reliability"],
+        "free_form": after["free_form_reliability"],
+        "free_form_interval": after["free_form_reliability_interval"],
+        "baseline_free_form": before["free_form_reliability"],
         "response_seconds": after["avg_response_time"],
         "episodes": after["episodes_completed"],
         "tasks": after["tasks"],
@@ -132,6 +135,17 @@ def means(scenario: str, rows: list[Row]) -> list[str]:
     return lines
 
 
+def free_form(rows: list[Row]) -> list[str]:
+    """A line for each language model: how reliable it is without the constraint."""
+    return [
+        f"{row['policy']}, seed {row['seed']}, free-form reliability: "
+        f"{percent(row['baseline_free_form'])} untrained, "
+        f"{percent(row['free_form'], row['free_form_interval'])} trained"
+        for row in rows
+        if row["free_form"] is not None
+    ]
+
+
 def main() -> None:
     """Trains every scenario with every policy, and prints the rows."""
     arguments = parser(__doc__)
@@ -168,7 +182,7 @@ def main() -> None:
         parts.append(
             f"{scenario}, {mine[0]['tasks']} held-out tasks a seed\n\n"
             f"{table(header, [cells(row) for row in mine])}\n\n"
-            + "\n".join(means(scenario, mine))
+            + "\n".join([*means(scenario, mine), *free_form(mine)])
         )
     ratio = gain(rows)
     report(
