@@ -104,11 +104,13 @@ class Typist:
         self.known = known
         self.asked: list[tuple[float | None, int]] = []
         """Exploration and number of messages of each request."""
+        self.told: list[ToolCall | None] = []
 
     def decide(
         self, requests: Sequence[DecisionRequest], sampling: Sampling = GREEDY
     ) -> list[Decision]:
         self.asked += [(r.exploration, len(r.messages)) for r in requests]
+        self.told += [r.known for r in requests]
         return [self._decide(request) for request in requests]
 
     def _decide(self, request: DecisionRequest) -> Decision:
@@ -333,6 +335,85 @@ def test_an_episode_ends_after_so_many_mistakes(make: Make) -> None:
     assert steps() == steps(max_mistakes=3) == steps(max_mistakes=9) == [4, 4, 4, 4]
     assert steps(max_mistakes=2) == [3, 3, 4, 4]
     assert steps(max_mistakes=1) == [2, 2, 3, 4]
+
+
+# What siblings know
+
+
+class Dial(Environment):
+    """Set three digits at once; the judge tells which of them are wrong."""
+
+    def tools(self) -> Sequence[Tool]:
+        digits = {"type": "object", "properties": {key: {} for key in "abc"}}
+        return [Tool("dial", "Sets digits", digits, lambda **_: "set")]
+
+    def make_world(self, task: Task) -> str:
+        return task.goal
+
+    def judge_call(self, call: ToolCall, result: ToolResult) -> Verdict:
+        assert self.task is not None
+        wanted = dict(zip("abc", self.task.goal, strict=True))
+        wrong = frozenset(n for n in wanted if call.arguments[n] != wanted[n])
+        failure = FailureKind.BAD_ARGUMENTS if wrong else None
+        return Verdict(not wrong, failure, wrong_arguments=wrong)
+
+    def judge_message(self, content: str) -> Verdict:
+        return Verdict(False, FailureKind.NO_CALL)
+
+    def outcome(self) -> tuple[bool, float]:
+        return False, 0.0
+
+
+class Dials(Locks):
+    """Digits to set."""
+
+    def create_environment(
+        self, tasks: Sequence[Task] = (), *, max_steps: int = 10, runner: Any = None
+    ) -> Any:
+        return Dial(tasks, max_steps=max_steps, runner=runner)
+
+
+class Guesser:
+    """Sets some digits, one guess after the other."""
+
+    def __init__(self, guesses: Sequence[str]) -> None:
+        self.guesses = iter(guesses)
+        self.known: list[ToolCall | None] = []
+
+    def decide(
+        self, requests: Sequence[DecisionRequest], sampling: Sampling = GREEDY
+    ) -> list[Decision]:
+        decisions = []
+        for request in requests:
+            self.known.append(request.known)
+            guess = next(self.guesses)
+            if guess == "-":
+                decisions.append(Decision({"content": "No idea."}, "finish"))
+                continue
+            call = ToolCall("dial", dict(zip("abc", guess, strict=True)))
+            message = {"content": None, "tool_calls": [call.to_openai()]}
+            decisions.append(Decision(message, "call", (call,)))
+        return decisions
+
+
+def test_who_branches_off_is_told_what_siblings_found_to_be_right(make: Make) -> None:
+    policy = Guesser(["1xx", "x2x", "xxx", "x2y", "-", "-"])
+    rollout = make(Dials())
+    groups(rollout, policy, [task("123")], 6, max_mistakes=1)
+    # Roots know nothing of each other.
+    assert policy.known[:2] == [None, None]
+    # Each of them had one digit: together that is two.
+    assert policy.known[2:] == [ToolCall("dial", {"a": "1", "b": "2"})] * 4
+
+
+def test_nothing_is_known_where_nobody_had_the_tool(make: Make) -> None:
+    policy = Guesser(["-"] * 6)
+    groups(make(Dials()), policy, [task("123")], 6, max_mistakes=1)
+    assert policy.known == [None] * 6
+    # Nor where the judge does not tell which arguments were wrong.
+    typist = Typist(known=1)
+    groups(make(), typist, [task("abc")], 6)
+    assert set(typist.told) == {None}
 
 
 # Scenarios that raise

@@ -16,7 +16,7 @@ from agentgym.agents.sessions import Draws
 from agentgym.core.config import TrainingConfig
 from agentgym.core.rollout import Rollout, right_steps
 from agentgym.core.task import Task
-from agentgym.core.tools import Tool
+from agentgym.core.tools import Tool, ToolCall
 from agentgym.core.trajectory import Group, Trajectory
 from agentgym.integrations.base import adapter
 from agentgym.integrations.seats import FrameworkAgent, scenario_agent
@@ -103,11 +103,16 @@ class AgentRollout(Rollout):
         seed: int,
         siblings: Sequence[Trajectory],
         max_mistakes: int | None,
+        known: Sequence[ToolCall | None],
     ) -> list[Trajectory]:
-        # An agent's own loop is never cut off: it would take that for a fault.
+        # An agent's own loop is never cut off: it would take that for a fault. What
+        # siblings know is of use to the built-in loop alone: here each of them draws
+        # the same whatever the others did before.
         if not isinstance(policy, Policy):
             # A model without its constraint is measured by the built-in loop.
-            return super()._play(policy, tasks, sampling, seed, siblings, max_mistakes)
+            return super()._play(
+                policy, tasks, sampling, seed, siblings, max_mistakes, known
+            )
         assignments = []
         common = _integer(sampling)
         for i, task in enumerate(tasks):

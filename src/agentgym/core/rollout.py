@@ -9,7 +9,7 @@ from typing import Any
 
 from agentgym.core.errors import AgentGymError, ScenarioError
 from agentgym.core.task import Task
-from agentgym.core.tools import FailureKind, ToolRunner
+from agentgym.core.tools import FailureKind, ToolCall, ToolRunner
 from agentgym.core.trajectory import Group, Step, Trajectory
 from agentgym.policies.base import (
     GREEDY,
@@ -89,23 +89,24 @@ class Rollout:
         size = max(1, (group_size - start + 1) // rounds)
         for round_ in range(rounds):
             forks = [
-                (group, sibling)
+                fork
                 for group in groups
                 if len(group.trajectories) + size <= group_size
                 and (sibling := _furthest(group)) is not None
-                for _ in range(size)
+                for fork in [(group, sibling, _known(group, sibling))] * size
             ]
             if not forks:
                 break
             played = self.play(
                 policy,
-                [group.task for group, _ in forks],
+                [group.task for group, _, _ in forks],
                 sampling,
                 seed + 7919 * (round_ + 1),
-                [sibling for _, sibling in forks],
+                [sibling for _, sibling, _ in forks],
                 max_mistakes=max_mistakes,
+                known=[known for _, _, known in forks],
             )
-            for (group, _), trajectory in zip(forks, played, strict=True):
+            for (group, _, _), trajectory in zip(forks, played, strict=True):
                 group.trajectories.append(trajectory)
         for group in groups:
             for trajectory in group.trajectories:
@@ -120,6 +121,7 @@ class Rollout:
         seed: int = 0,
         siblings: Sequence[Trajectory] = (),
         max_mistakes: int | None = None,
+        known: Sequence[ToolCall | None] = (),
     ) -> list[Trajectory]:
         """Plays one episode of each task, in order, and judges it.
 
@@ -131,6 +133,7 @@ class Rollout:
             siblings: For each task, an episode to repeat up to its first wrong step.
             max_mistakes: Wrong steps that end an episode, if its environment would
                 allow for more.
+            known: For each sibling, what was found to be right where it went wrong.
         """
         trajectories = []
         for start in range(0, len(tasks), self.at_once):
@@ -142,6 +145,7 @@ class Rollout:
                 seed + start,
                 siblings[some],
                 max_mistakes,
+                known[some],
             )
         return trajectories
 
@@ -182,6 +186,7 @@ class Rollout:
         seed: int,
         siblings: Sequence[Trajectory],
         max_mistakes: int | None,
+        known: Sequence[ToolCall | None],
     ) -> list[Trajectory]:
         while len(self._environments) < len(tasks):
             self._environments.append(
@@ -191,6 +196,7 @@ class Rollout:
             )
         trajectories = [Trajectory(task) for task in tasks]
         active: list[tuple[Environment, Trajectory]] = []
+        found = dict(zip(map(id, trajectories), known, strict=False))
         for i, (environment, trajectory) in enumerate(
             zip(self._environments, trajectories, strict=False)
         ):
@@ -199,17 +205,15 @@ class Rollout:
             if guarded(trajectory, _begin, environment, trajectory, sibling):
                 active.append((environment, trajectory))
         while active:
-            requests = [
-                DecisionRequest(
-                    environment.messages,
-                    environment.tool_list,
-                    environment.state_key,
-                    FORK_EXPLORATION
-                    if siblings and all(s.replayed for s in trajectory.steps)
-                    else None,
+            requests = []
+            for environment, trajectory in active:
+                request = DecisionRequest(
+                    environment.messages, environment.tool_list, environment.state_key
                 )
-                for environment, trajectory in active
-            ]
+                if siblings and all(step.replayed for step in trajectory.steps):
+                    request.exploration = FORK_EXPLORATION
+                    request.known = found.get(id(trajectory))
+                requests.append(request)
             decisions = policy.decide(requests, sampling)
             still = []
             for (environment, trajectory), request, decision in zip(
@@ -270,6 +274,23 @@ def _furthest(group: Group) -> Trajectory | None:
             if most < right < len(trajectory.steps):
                 best, most = trajectory, right
     return best
+
+
+def _known(group: Group, sibling: Trajectory) -> ToolCall | None:
+    """What siblings found to be right where one of them went wrong.
+
+    None if nobody had the right tool there, or the judge does not tell which of its
+    arguments were wrong.
+    """
+    at = sibling.steps[len(right_steps(sibling))].state_key
+    tool = ""
+    right: dict[str, Any] = {}
+    for step in (step for t in group.trajectories for step in t.steps):
+        told = step.failure is FailureKind.BAD_ARGUMENTS and step.wrong_arguments
+        if step.state_key == at and told and len(step.calls) == 1:
+            tool, given = step.calls[0].name, step.calls[0].arguments
+            right |= {name: given[name] for name in given if name not in told}
+    return ToolCall(tool, right) if tool else None
 
 
 def _lost(trajectory: Trajectory, max_mistakes: int | None) -> bool:

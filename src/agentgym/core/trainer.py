@@ -52,6 +52,8 @@ from agentgym.policies.base import Policy, Sampling
 from agentgym.policies.registry import create_policy
 
 _CHECKPOINT_SECONDS = 30.0
+_SMALL_GROUP = 16
+"""Siblings of a task to reckon with where few episodes are left: most need no more."""
 _TOLERANCE = 0.05
 """How far the newest weights may fall behind the best ones on the validation tasks."""
 
@@ -341,7 +343,8 @@ def run_training(
         clock = time.perf_counter()
         fraction = progress.episodes / settings["episodes"]
         number = config.seed * 1_000_003 + progress.iteration + 1
-        size = min(config.batch_size, -(-left // config.group_size))
+        size = min(config.batch_size, -(-left // min(config.group_size, _SMALL_GROUP)))
+        most = min(config.group_size, max(_SMALL_GROUP, left // size))
         revisits = int(size * config.revisit)
         again = backlog.take(progress.iteration, revisits)
         fresh = draw(number, size - revisits)
@@ -356,7 +359,7 @@ def run_training(
         groups = rollout.groups(
             policy,
             tasks,
-            config.group_size,
+            most,
             sampling,
             number,
             branch=branch,

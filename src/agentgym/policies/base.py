@@ -65,6 +65,9 @@ class DecisionRequest:
             and tools, so a policy may compute them once.
         exploration: Share of uniform draws for this request alone, where it differs
             from the sampling's.
+        known: What siblings found to be right here, while they explore: the tool, and
+            those of its arguments that were not wrong. A policy may explore the other
+            arguments alone.
         must_call: A tool must be called. A policy that has none to call with valid
             arguments may still answer otherwise; whoever asked has to look.
         rng: Draws for this request alone, in the place of the sampling's: they do not
@@ -76,6 +79,7 @@ class DecisionRequest:
     tools: Sequence[Tool]
     state_key: str = ""
     exploration: float | None = None
+    known: ToolCall | None = None
     must_call: bool = False
     rng: np.random.Generator | None = None
     turn: Turn | None = None

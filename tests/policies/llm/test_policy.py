@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,15 @@ from agentgym.core.errors import (
 )
 from agentgym.core.evaluation import evaluate
 from agentgym.core.rewards import assign_advantages
-from agentgym.core.rollout import Rollout
-from agentgym.core.tools import Tool
+from agentgym.core.rollout import Rollout, step_of
+from agentgym.core.task import Task
+from agentgym.core.tools import FailureKind, Tool, ToolCall
+from agentgym.core.trajectory import Group, Trajectory
 from agentgym.policies.base import DecisionRequest, Sampling
+from agentgym.policies.llm.learner import _collect
 from agentgym.policies.llm.lora import lora_layers
 from agentgym.policies.llm.policy import LlmPolicy
+from agentgym.policies.llm.trie import TOOL, VALUE
 from agentgym.policies.llm.workers import Workers
 from agentgym.scenarios.registry import ScenarioRegistry
 
@@ -142,6 +147,96 @@ def test_frozen_components_get_no_gradient(
     )
     assert stats.gradient_norm == 0.0
     assert weights(policy) == before
+
+
+SETTER = Tool(
+    "open_gate",
+    "Opens a gate",
+    {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "enum": ["open", "close", "report"]},
+            "state": {"type": "string", "enum": ["open", "closed"]},
+            "value": {"type": "string", "enum": ["Night", "Cars"]},
+        },
+        "required": ["name", "state", "value"],
+    },
+)
+
+
+def asked(known: ToolCall | None = None) -> DecisionRequest:
+    return DecisionRequest(
+        [{"role": "user", "content": "Please"}], [SETTER], "start", known=known
+    )
+
+
+def test_what_siblings_know_is_not_explored(families: dict[str, Path]) -> None:
+    policy = LlmPolicy(str(families["llama"]))
+    known = ToolCall("open_gate", {"name": "close", "value": "Cars"})
+    sampling = Sampling(np.random.default_rng(0), 1.0)
+    drawn = policy.decide([asked(known)] * 2, sampling)
+    # What is left is tried in turn; that it was drawn uniformly is on record.
+    states = {decision.calls[0].arguments["state"] for decision in drawn}
+    assert states == {"open", "closed"}
+    for decision in drawn:
+        assert decision.calls[0].arguments | known.arguments == (
+            decision.calls[0].arguments
+        )
+        assert decision.logprob == pytest.approx(np.log(1 / 2))
+    # What cannot be is no help, and without exploration nobody needs any.
+    for wrong in ({"name": "nothing"}, {"gate": "A1"}):
+        (other,) = policy.decide([asked(ToolCall("open_gate", wrong))], sampling)
+        assert other.calls or other.kind != "call"
+    assert policy.decide([asked(known)])[0].calls == policy.decide([asked()])[0].calls
+
+
+def test_arguments_are_learned_up_to_the_first_wrong_one(
+    families: dict[str, Path],
+) -> None:
+    policy = LlmPolicy(str(families["llama"]))
+    right = {"name": "report", "state": "closed", "value": "Cars"}
+
+    def learned(names: Sequence[str]) -> tuple[set[str], set[str]]:
+        """What is pushed if the best of all siblings have these arguments right."""
+        sampling = Sampling(np.random.default_rng(0), 1.0)
+        task = Task("one", ({"role": "user", "content": "Please"},))
+        group = Group(task, [])
+        for decision in policy.decide(
+            [asked(ToolCall(SETTER.name, {}))] * 12, sampling
+        ):
+            step = step_of(decision, "start")
+            step.calls = decision.calls
+            given = step.calls[0].arguments
+            wrong = frozenset(n for n in right if given[n] != right[n])
+            if wrong >= right.keys() - set(names):
+                step.correct, step.wrong_arguments = not wrong, wrong
+                step.reward = float(not wrong)
+                step.failure = FailureKind.BAD_ARGUMENTS if wrong else None
+                group.trajectories.append(Trajectory(task, [step], False, 0.0))
+        assign_advantages([group], "state", 0.95)
+        sampled, *_ = _collect([group], [TOOL, VALUE])
+        parameters, values = set(), set()
+        for push in sampled[0].pushes if sampled else ():
+            if push.kind == VALUE:
+                state = sampled[0].state
+                (option, *_) = [
+                    i
+                    for i, path in enumerate(state.trie.paths)
+                    if set(push.edges) <= set(path.tolist())
+                ]
+                told = state.parameters(option)[: len(push.edges)]
+                parameters |= set(told)
+                values |= {
+                    str((state.options[option].arguments or {})[n]) for n in told
+                }
+        policy._forget()
+        return parameters, values
+
+    assert learned(["name", "state", "value"]) == (set(right), set(right.values()))
+    assert learned(["name", "state"]) == ({"name", "state"}, {"report", "closed"})
+    # Behind a wrong argument, none is taken.
+    assert learned(["name", "value"]) == ({"name"}, {"report"})
+    assert learned(["value"]) == (set(), set())
 
 
 def test_saving_and_loading(

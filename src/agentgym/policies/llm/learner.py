@@ -9,11 +9,14 @@ probability p_old when it was drawn, and now has p:
     loss = - A clip(p / p_old, 1, 1 + clip) log p  (no gradient through the ratio)
          - entropy bonus * H                      (where the tool is chosen, and
                                                    wherever something is pushed)
-         + format weight * (- log mass)           (on every token of what did well)
+         + a (- log mass) + b (1 - mass)          (on every token of what did well)
 
 - Only what did better than its siblings is pushed (A > 0), and nothing that was judged
   wrong: the softmax takes from all else. With groups in which nearly always somebody
   finds the right choice, blaming the wrong ones as well gained nothing measurable.
+- Where the judge tells which arguments of a call were wrong, those before the first
+  wrong one are pushed: the siblings that got furthest are learned from, even if none
+  of them had all arguments right.
 - The ratio's bound is on its value, not on the gradient: PPO's own would stop a choice
   of small probability, found by exploration, as soon as it had become a little
   likelier. Nor does it fall below 1: what other tasks of the same update have made less
@@ -21,7 +24,8 @@ probability p_old when it was drawn, and now has p:
 - *mass* is the share of the whole vocabulary's probability that falls on tokens which
   continue some option. Under the constraint it is 1 by construction; without it the
   model must have learned it. It needs no label, and makes the trained model good in a
-  runtime that knows no constraint.
+  runtime that knows no constraint. A state is learned from in this way in one of the
+  passes: going through the vocabulary is what takes time.
 - Samples are gone over `PASSES` times, a few tasks a step: a small model needs many
   steps, and only its upper layers are run again, from the last few tokens of a prompt
   on. All before keeps the keys and values with which the samples were drawn, and no
@@ -66,9 +70,11 @@ _CLIP = 0.3
 """How far above 1 later passes count the ratio of probabilities."""
 _SETTLED = -0.03
 """Log-probability above which a choice that went well has nothing to teach."""
-FORMAT_WEIGHT = 0.1
-"""Of the format loss of a token, relative to the policy gradient. At first its gradient
-is the longer one by far, and would drown that of the choice."""
+_SURPRISE, _WRONG = 0.3, 1.5
+"""Weights of the format loss of a token, relative to the policy gradient. The first is
+of - log mass: at first its gradient is the longer one by far, and would drown that of
+the choice. The other is of 1 - mass, the chance to write what is not allowed, whose
+gradient is bounded."""
 _MAX_GRADIENT = 1.0
 _BETAS = (0.9, 0.95)
 _CHUNK = 384
@@ -84,6 +90,8 @@ class _Push:
     weight: float
     before: float
     """Log-probability when it was drawn; NaN if that is what it is now."""
+    right: float = math.inf
+    """Arguments up to the first wrong one."""
     now: float = math.nan
     """Log-probability when it was last learned from."""
 
@@ -94,6 +102,7 @@ class _Sampled:
 
     Attributes:
         task: Number of the group that it is from.
+        turn: Pass in which what did well is also learned to be written.
         written: An option that did well; -1 if there is none.
         places: Of the trie, at which a choice is pushed or the tool is chosen: what
             must be read again.
@@ -101,6 +110,7 @@ class _Sampled:
 
     state: State
     task: int = 0
+    turn: int = 0
     written: int = -1
     pushes: list[_Push] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
@@ -163,9 +173,14 @@ class Learner:
         rate = learning_rate * min(1.0, max(0.25, 2.0 * told / max(1, states)))
         for number in range(PASSES):
             # What the first pass found settled has nothing more to teach.
-            left = [one for one in sampled if not (number and one.settled)]
+            left = [
+                one
+                for one in sampled
+                if one.turn == number or not (number and one.settled)
+            ]
             for some in self._portions(left):
-                self._step(rate, self._gradients(some, entropy, stats), stats)
+                gradients = self._gradients(some, entropy, number, stats)
+                self._step(rate, gradients, stats)
         self._engine.version += 1
         return stats
 
@@ -183,6 +198,7 @@ class Learner:
         self,
         sampled: Sequence[_Sampled],
         entropy: float,
+        number: int,
         stats: UpdateStats,
     ) -> dict[str, torch.Tensor]:
         """Of the mean loss; parts of it are worked out side by side."""
@@ -191,10 +207,11 @@ class Learner:
         stats.loss = stats.entropy = 0.0
 
         def work(numbered: tuple[int, Sequence[_Sampled]]) -> tuple[UpdateStats, Any]:
-            number, chunk = numbered
-            rng = np.random.default_rng([self._steps, number])
+            at, chunk = numbered
+            rng = np.random.default_rng([self._steps, at])
             own = UpdateStats()
-            loss = self._loss(chunk, entropy, len(sampled), own, rng)
+            written = [one for one in chunk if one.turn == number]
+            loss = self._loss(chunk, written, entropy, len(sampled), own, rng)
             return own, torch.autograd.grad(loss, parameters, allow_unused=True)
 
         chunks = list(enumerate(_chunks(sampled)))
@@ -209,6 +226,7 @@ class Learner:
     def _loss(
         self,
         chunk: Sequence[_Sampled],
+        written: Sequence[_Sampled],
         entropy: float,
         states: int,
         stats: UpdateStats,
@@ -224,7 +242,7 @@ class Learner:
             branches.append(branch)
             nodes.append(numbers)
         self._know_hidden(chunk, branches, nodes)
-        answers = [sampled.answer for sampled in chunk]
+        answers = [sampled.answer for sampled in written]
         unread = [answer for answer in answers if answer.hidden is None]
         if unread:
             self._engine.read_lower(unread)
@@ -234,8 +252,9 @@ class Learner:
         for sampled, numbers, hidden in zip(chunk, nodes, rows, strict=False):
             edges = self._edges(sampled, numbers, hidden)
             loss = loss - self._gain(sampled, edges, entropy, stats) / states
-        off = self._off_format(chunk, rows[len(chunk) :])
-        loss = loss + FORMAT_WEIGHT * off / states
+        if written:
+            off = self._off_format(written, rows[len(chunk) :])
+            loss = loss + off / states
         stats.loss += float(loss.detach())
         return loss
 
@@ -305,7 +324,7 @@ class Learner:
     def _off_format(
         self, sampled: Sequence[_Sampled], rows: Sequence[torch.Tensor]
     ) -> torch.Tensor:
-        """Sum of - log mass over all tokens of what was written."""
+        """The format loss, over all tokens of what was written."""
         following = [allowed for one in sampled for allowed in one.continuations()]
         # In one product: it is the vocabulary that takes time to go through.
         logits = self._engine.all_logits(torch.cat(list(rows)))
@@ -317,7 +336,7 @@ class Learner:
         allowed = logits.gather(1, tokens.to(logits.device))
         allowed = allowed.masked_fill(filling.to(logits.device), -torch.inf)
         off = torch.logsumexp(logits, -1) - torch.logsumexp(allowed, -1)
-        return off.sum()
+        return (_SURPRISE * off + _WRONG * (1.0 - torch.exp(-off))).sum()
 
     # The step --------------------------------------------------------------------
 
@@ -390,6 +409,10 @@ def _collect(
                             sampled.written = step.trace.option
     for sampled in found.values():
         trie = sampled.state.trie
+        furthest = max((p.right for p in sampled.pushes if p.kind == VALUE), default=0)
+        sampled.pushes = [
+            p for p in sampled.pushes if p.kind != VALUE or p.right == furthest
+        ]
         if all(push.before > _SETTLED for push in sampled.pushes):
             # Nearly certain already: it would cost as much as the others.
             sampled.pushes.clear()
@@ -400,6 +423,8 @@ def _collect(
         sampled.places = sorted({*pushed, *tools})
     # Where all siblings went wrong alike there is nothing to learn.
     learned = [one for one in found.values() if one.pushes]
+    for i, one in enumerate(learned):
+        one.turn = i % PASSES
     return learned, len(found), steps
 
 
@@ -418,15 +443,33 @@ def _balance(pushes: Sequence[_Push]) -> None:
 
 
 def _push(step: Step, trace: Trace, kind: int, advantage: float | None) -> _Push | None:
-    if not advantage or advantage < 0:
-        return None
     if step.correct is False and step.failure is not FailureKind.BAD_ARGUMENTS:
         # The least wrong of wrong tools, or arguments of one.
+        return None
+    if kind == VALUE and step.wrong_arguments is not None and not step.replayed:
+        return _push_arguments(step, trace)
+    if not advantage or advantage < 0:
         return None
     trie = trace.state.trie
     path = trie.paths[trace.option]
     edges = [int(e) for e in path[trie.kinds[path] == kind]]
     return _Push(kind, edges, advantage, trace.logprobs[kind]) if edges else None
+
+
+def _push_arguments(step: Step, trace: Trace) -> _Push | None:
+    """Where the judge tells wrong arguments: those before the first wrong one."""
+    state = trace.state
+    trie = state.trie
+    path = trie.paths[trace.option]
+    edges = [int(e) for e in path[trie.kinds[path] == VALUE]]
+    right = math.inf
+    if step.wrong_arguments:
+        names = state.parameters(trace.option)
+        wrong = [name in step.wrong_arguments for name in names]
+        edges = edges[: wrong.index(True) if True in wrong else 0]
+        right = len(set(names[: len(edges)]))
+    before = float(state.edges[edges].sum())
+    return _Push(VALUE, edges, 1.0, before, right) if edges else None
 
 
 def _chunks(sampled: Sequence[_Sampled]) -> list[list[_Sampled]]:

@@ -38,7 +38,15 @@ from agentgym.policies.llm.lora import lora_arrays, set_lora_arrays
 from agentgym.policies.llm.models import EMBEDDED, find_model, load_model
 from agentgym.policies.llm.options import Option, ToolSet
 from agentgym.policies.llm.prompt import ChatFormat
-from agentgym.policies.llm.state import Drawn, State, Trace, Walk, draw, shares
+from agentgym.policies.llm.state import (
+    Drawn,
+    State,
+    Trace,
+    Walk,
+    draw_any,
+    draw_group,
+    draw_known,
+)
 from agentgym.policies.llm.trie import TOOL
 from agentgym.policies.llm.workers import Workers
 from agentgym.utils.files import atomic_write_bytes
@@ -135,22 +143,25 @@ class LlmPolicy(Policy):
         started = time.perf_counter()
         states = self._read(requests, keep=sampling.rng is not None)
         drawn = [
-            self._draw_group(state, request.sampling(sampling))
+            draw_known(state, request.known, request.sampling(sampling))
+            or draw_group(state, request.sampling(sampling))
             for request, state in zip(requests, states, strict=True)
         ]
         values = self._draw_values(
             [
                 None
-                if anything
+                if among
                 else Walk(state, group.chosen, request.sampling(sampling).rng)
-                for request, state, (group, anything) in zip(
+                for request, state, (group, among) in zip(
                     requests, states, drawn, strict=True
                 )
             ]
         )
         decisions = [
-            self._finish(request, state, request.sampling(sampling), group, value)
-            for request, state, (group, _), value in zip(
+            self._finish(
+                request, state, request.sampling(sampling), group, value or among
+            )
+            for request, state, (group, among), value in zip(
                 requests, states, drawn, values, strict=True
             )
         ]
@@ -158,21 +169,6 @@ class LlmPolicy(Policy):
         for decision in decisions:
             decision.latency = share
         return decisions
-
-    def _draw_group(self, state: State, sampling: Sampling) -> tuple[Drawn, bool]:
-        """Draws what to do, and whether any arguments will do.
-
-        Where the tool or its arguments are explored, they are drawn uniformly, and
-        nothing more must be read. At most one of the two is explored by itself: a
-        tool that is explored shows whether it is the right one with any arguments.
-        """
-        first, second = shares(sampling.exploration)
-        group = draw(state, state.group_logprobs, sampling, first, -1)
-        anything = group.explored or (
-            sampling.rng is not None and bool(sampling.rng.random() < second)
-        )
-        group.chosen = list(state.groups)[group.chosen]
-        return group, anything
 
     def _draw_values(self, walks: Sequence[Walk | None]) -> list[Drawn | None]:
         """Draws an option for each walk, all of them step by step at once."""
@@ -199,12 +195,11 @@ class LlmPolicy(Policy):
         state: State,
         sampling: Sampling,
         group: Drawn,
-        value: Drawn | None,
+        value: Drawn | Sequence[int],
     ) -> Decision:
-        anything = value is None
-        if value is None:
-            unknown = np.full(len(state.groups[group.chosen]), np.nan)
-            value = draw(state, unknown, sampling, 1.0, group.chosen)
+        anything = not isinstance(value, Drawn)
+        if not isinstance(value, Drawn):
+            value = draw_any(state, value, sampling, group.chosen)
         option = state.groups[group.chosen][value.chosen]
         decision = self._phrase(state.options[option], request.messages)
         decision.logprob = group.drawn + value.drawn

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from agentgym.core.tools import ToolCall
 from agentgym.core.trajectory import SampledTokens
 from agentgym.policies.base import Sampling
 from agentgym.policies.llm.engine import Branch, Segment
@@ -86,6 +87,37 @@ class State:
             ]
         )
 
+    def agreeing(self, known: ToolCall) -> tuple[int, list[int]] | None:
+        """The group of a call, and which of its options have the arguments given.
+
+        None if there is no such option.
+        """
+        for group, options in self.groups.items():
+            if self.options[options[0]].tool != known.name:
+                continue
+            given = [dict(self.options[option].arguments or {}) for option in options]
+            among = [i for i, a in enumerate(given) if a | known.arguments == a]
+            return (group, among) if among else None
+        return None
+
+    def parameters(self, option: int) -> list[str]:
+        """For each edge within a call, the parameter whose value it is part of."""
+        trie, completions = self.trie, self.completions
+        own = completions[option]
+        names = []
+        for edge, depth in zip(trie.paths[option], trie.depths[option], strict=True):
+            if trie.kinds[edge] == TOOL:
+                continue
+            # Of those that part here, any other one tells in what they differ.
+            other = next(
+                o
+                for o in self.groups[self.options[option].group]
+                if completions[o][:depth] == own[:depth]
+                and completions[o][depth] != own[depth]
+            )
+            names.append(_differing(self.options[option], self.options[other]))
+        return names
+
     @cached_property
     def prompt(self) -> tuple[int, ...]:
         """Token ids of the prompt; one object for all decisions at this state."""
@@ -113,6 +145,12 @@ class State:
         for depth, logprob in zip(self.trie.depths[option], edges, strict=True):
             logprobs[depth] = float(logprob)
         return SampledTokens(self.prompt, tuple(tokens), tuple(logprobs))
+
+
+def _differing(one: Option, other: Option) -> str:
+    """The first parameter that two calls of one tool give different values."""
+    a, b = one.arguments or {}, other.arguments or {}
+    return next((n for n in [*a, *b] if n not in a or n not in b or a[n] != b[n]), "")
 
 
 class Walk:
@@ -217,7 +255,42 @@ class Drawn:
     explored: bool = False
 
 
-def draw(
+def draw_group(state: State, sampling: Sampling) -> tuple[Drawn, Sequence[int]]:
+    """Draws what to do, and among which options of it any will do.
+
+    Where the tool or its arguments are explored, they are drawn uniformly, and nothing
+    more must be read. At most one of the two is explored by itself: a tool that is
+    explored shows whether it is the right one with any arguments.
+    """
+    share = _EXPLORE_GROUP * sampling.exploration
+    group = _draw(state, state.group_logprobs, sampling, share, -1)
+    anything = group.explored or (
+        sampling.rng is not None
+        and bool(sampling.rng.random() < sampling.exploration - share)
+    )
+    group.chosen = list(state.groups)[group.chosen]
+    return group, range(len(state.groups[group.chosen])) if anything else ()
+
+
+def draw_known(
+    state: State, known: ToolCall | None, sampling: Sampling
+) -> tuple[Drawn, Sequence[int]] | None:
+    """The same where siblings know the tool, and perhaps some of its arguments.
+
+    Returns:
+        None if nothing is known, or it is not the turn of exploration.
+    """
+    if known is None or sampling.rng is None:
+        return None
+    agreeing = state.agreeing(known)
+    if agreeing is None or sampling.rng.random() >= sampling.exploration:
+        return None
+    group, among = agreeing
+    logprob = float(state.group_logprobs[list(state.groups).index(group)])
+    return Drawn(group, logprob, float(np.log(sampling.exploration)), True), among
+
+
+def _draw(
     state: State,
     logprobs: Floats,
     sampling: Sampling,
@@ -264,12 +337,26 @@ def draw(
     return Drawn(chosen, float(logprobs[chosen]), float(np.log(odd)), explored)
 
 
+def draw_any(
+    state: State, among: Sequence[int], sampling: Sampling, group: int
+) -> Drawn:
+    """Draws some option of a group, any of those given."""
+    count = len(state.groups[group])
+    if len(among) == count or sampling.rng is None:
+        return _draw(state, np.full(count, np.nan), sampling, 1.0, group)
+    # What siblings have not tried comes first.
+    untried = state.untried.setdefault(group, [])
+    if not untried:
+        untried.extend(int(i) for i in sampling.rng.permutation(count))
+    allowed = set(among)
+    left = [i for i in untried if i in allowed]
+    chosen = left[-1] if left else int(sampling.rng.choice(list(among)))
+    if left:
+        untried.remove(chosen)
+    return Drawn(chosen, np.nan, -float(np.log(len(among))), True)
+
+
 def _drawn_from(odds: Floats, rng: np.random.Generator) -> int:
     total = odds.cumsum()
     chosen = int(np.searchsorted(total, rng.random() * total[-1], side="right"))
     return min(chosen, len(odds) - 1)
-
-
-def shares(exploration: float) -> tuple[float, float]:
-    """How much of the exploration goes to the group, and to the option in it."""
-    return _EXPLORE_GROUP * exploration, (1 - _EXPLORE_GROUP) * exploration
