@@ -105,7 +105,7 @@ class CodeReview(DrawnScenario):
         """Tasks are long, so that to measure on them takes a language model long."""
         own = super().training_defaults_for(policy)
         if policy == "llm":
-            own |= {"episodes": 14_000, "eval_every": 7_000}
+            own |= {"episodes": 20_000, "eval_every": 10_000}
         return own
 
 

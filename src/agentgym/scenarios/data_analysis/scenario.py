@@ -109,7 +109,7 @@ class DataAnalysis(DrawnScenario):
         """Tasks are long, so that to measure on them takes a language model long."""
         own = super().training_defaults_for(policy)
         if policy == "llm":
-            own |= {"episodes": 25_000, "eval_every": 12_500}
+            own |= {"episodes": 18_000, "eval_every": 9_000}
         return own
 
 
