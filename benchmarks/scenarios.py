@@ -125,7 +125,7 @@ def means(scenario: str, rows: list[Row]) -> list[str]:
             row["figures"][name]["trained"] for row in rows if row["policy"] == policy
         ]
         found = [figure["value"] for figure in own if figure]
-        if not found:
+        if len(found) < 2:  # One seed is its own mean, and has no interval.
             continue
         wanted = targets(scenario).get(name)
         bound = "at most " if isinstance(wanted, AtMost) else ""
