@@ -388,6 +388,8 @@ def run_training(
         values["learning_rate"] = rate
         values["episodes_per_second"] = len(episodes) / (time.perf_counter() - clock)
         events.emit(IterationDone(progress.iteration, progress.episodes, values))
+        # Steps hold what the policy needs to learn from them, which may be a lot.
+        del groups, episodes
 
     # Take the best weights.
     if progress.iteration and not progress.best_iteration:

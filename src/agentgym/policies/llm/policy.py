@@ -65,8 +65,6 @@ _CHUNK = 384
 _END = 5
 """Last tokens of a prompt, from which on weights are learned: there a template says
 that it is the model's turn, and the model gathers what it has read."""
-_AT_ONCE = 16
-"""Greedy decisions that are worked on at once: the keys of more take much memory."""
 _MAX_TOOLSETS = 64
 _MAX_STATES = 4096
 
@@ -137,11 +135,7 @@ class LlmPolicy(Policy):
             OutOfMemory: It does not fit.
         """
         with memory_told():
-            if sampling.rng is not None:
-                return self._decide(requests, sampling)
-            starts = range(0, len(requests), _AT_ONCE)
-            parts = (requests[start : start + _AT_ONCE] for start in starts)
-            return [d for part in parts for d in self._decide(part, sampling)]
+            return self._decide(requests, sampling)
 
     def _decide(
         self, requests: Sequence[DecisionRequest], sampling: Sampling
