@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,6 +21,7 @@ from pydantic import (
 
 from agentgym.core.errors import ConfigError, did_you_mean
 from agentgym.utils.files import atomic_write_text
+from agentgym.utils.strict_yaml import load_yaml
 
 Source = Literal["user", "engine", "scenario", "policy", "default"]
 
@@ -337,13 +338,9 @@ class TrainingConfig(BaseModel):
         except UnicodeDecodeError:
             raise ConfigError(f"{path} is no text in UTF-8.") from None
         try:
-            values = yaml.load(text, Loader=_StrictLoader)
-        except (yaml.YAMLError, ValueError) as error:
-            raise ConfigError(
-                f"{path} is broken YAML: {_yaml_problem(error)}"
-            ) from None
-        except RecursionError:
-            raise ConfigError(f"{path} is broken YAML: nested too deeply.") from None
+            values = load_yaml(text)
+        except ValueError as error:
+            raise ConfigError(f"{path} is broken YAML: {error}") from None
         if values is None:
             values = {}
         if not isinstance(values, dict):
@@ -474,28 +471,3 @@ def _kind(value: Any) -> str:
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _yaml_problem(error: Exception) -> str:
-    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return f"{' '.join(str(error).split())}."
-    mark = error.problem_mark
-    return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}."
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """Refuses a setting that is given twice; YAML would drop the first one."""
-
-    def construct_mapping(
-        self, node: yaml.MappingNode, deep: bool = False
-    ) -> dict[Hashable, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                continue
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"'{key.value}' is set twice", key.start_mark
-                )
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)

@@ -446,7 +446,7 @@ def _push(step: Step, trace: Trace, kind: int, advantage: float | None) -> _Push
     if step.correct is False and step.failure is not FailureKind.BAD_ARGUMENTS:
         # The least wrong of wrong tools, or arguments of one.
         return None
-    if kind == VALUE and step.wrong_arguments is not None and not step.replayed:
+    if kind == VALUE and step.wrong_arguments is not None:
         return _push_arguments(step, trace)
     if not advantage or advantage < 0:
         return None

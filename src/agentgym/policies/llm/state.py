@@ -95,8 +95,13 @@ class State:
         for group, options in self.groups.items():
             if self.options[options[0]].tool != known.name:
                 continue
-            given = [dict(self.options[option].arguments or {}) for option in options]
-            among = [i for i, a in enumerate(given) if a | known.arguments == a]
+            wanted = known.arguments.items()
+            given = [self.options[option].arguments or {} for option in options]
+            among = [
+                i
+                for i, own in enumerate(given)
+                if all(name in own and own[name] == value for name, value in wanted)
+            ]
             return (group, among) if among else None
         return None
 
