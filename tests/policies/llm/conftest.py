@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,13 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the extra: pip install 'agentgym[llm]'")
 pytest.importorskip("transformers", reason="needs the extra 'agentgym[llm]'")
+
+from agentgym.policies.llm.hardware import half_speed
+
+if half_speed() == 0:
+    # Tests in half precision run everywhere; where instructions for it kill the
+    # process, or there are none, with those that there are.
+    os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 VOCABULARY = 340
 CORPUS = """
