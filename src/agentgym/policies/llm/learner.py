@@ -51,11 +51,12 @@ from agentgym.core.errors import TrainingDiverged
 from agentgym.core.tools import FailureKind
 from agentgym.core.trajectory import Group, Step
 from agentgym.policies.base import UpdateStats
+from agentgym.policies.llm.adam import Adam
 from agentgym.policies.llm.engine import Branch, Engine
 from agentgym.policies.llm.lora import lora_layers
 from agentgym.policies.llm.state import State, Trace
 from agentgym.policies.llm.trie import TOOL, VALUE
-from agentgym.policies.llm.workers import Workers
+from agentgym.policies.llm.workers import Workers, in_chunks
 
 COMPONENTS = {TOOL: "tool_selection", VALUE: "parameter_selection"}
 """The component of an agent that each kind of edge is part of."""
@@ -76,7 +77,6 @@ of - log mass: at first its gradient is the longer one by far, and would drown t
 the choice. The other is of 1 - mass, the chance to write what is not allowed, whose
 gradient is bounded."""
 _MAX_GRADIENT = 1.0
-_BETAS = (0.9, 0.95)
 _CHUNK = 384
 """Tokens in one backward pass, which bounds memory; larger states stand alone."""
 
@@ -145,14 +145,13 @@ class Learner:
     def __init__(self, engine: Engine, workers: Workers) -> None:
         self._engine = engine
         self._workers = workers
-        self._parameters = {
-            f"{name}.{part}": getattr(lora, part)
-            for name, lora in lora_layers(engine.model)
-            for part in ("down", "up")
-        }
-        self._first = {k: torch.zeros_like(p) for k, p in self._parameters.items()}
-        self._second = {k: torch.zeros_like(p) for k, p in self._parameters.items()}
-        self._steps = 0
+        self._adam = Adam(
+            {
+                f"{name}.{part}": getattr(lora, part)
+                for name, lora in lora_layers(engine.model)
+                for part in ("down", "up")
+            }
+        )
 
     def update(
         self,
@@ -171,6 +170,7 @@ class Learner:
         # states must be slowed down by hand.
         told = sum(bool(one.pushes) for one in sampled)
         rate = learning_rate * min(1.0, max(0.25, 2.0 * told / max(1, states)))
+        self._read_lower(sampled)
         for number in range(PASSES):
             # What the first pass found settled has nothing more to teach.
             left = [
@@ -187,7 +187,7 @@ class Learner:
     def _portions(self, sampled: Sequence[_Sampled]) -> list[list[_Sampled]]:
         """What each step learns from: some of the tasks, drawn at random."""
         tasks = sorted({one.task for one in sampled})
-        np.random.default_rng(self._steps).shuffle(tasks)
+        np.random.default_rng(self._adam.steps).shuffle(tasks)
         count = -(-len(tasks) // _TOGETHER)
         chosen = [set(tasks[i::count]) for i in range(count)]
         return [[one for one in sampled if one.task in some] for some in chosen]
@@ -202,26 +202,26 @@ class Learner:
         stats: UpdateStats,
     ) -> dict[str, torch.Tensor]:
         """Of the mean loss; parts of it are worked out side by side."""
-        parameters = list(self._parameters.values())
+        parameters = list(self._adam.parameters.values())
         total = [torch.zeros_like(p) for p in parameters]
         stats.loss = stats.entropy = 0.0
 
         def work(numbered: tuple[int, Sequence[_Sampled]]) -> tuple[UpdateStats, Any]:
             at, chunk = numbered
-            rng = np.random.default_rng([self._steps, at])
+            rng = np.random.default_rng([self._adam.steps, at])
             own = UpdateStats()
             written = [one for one in chunk if one.turn == number]
             loss = self._loss(chunk, written, entropy, len(sampled), own, rng)
             return own, torch.autograd.grad(loss, parameters, allow_unused=True)
 
-        chunks = list(enumerate(_chunks(sampled)))
-        for own, gradients in self._workers.map(work, chunks):
+        parts = list(enumerate(_parts(sampled)))
+        for own, gradients in self._workers.map(work, parts):
             stats.loss += own.loss
             stats.entropy += own.entropy
             for t, gradient in zip(total, gradients, strict=True):
                 if gradient is not None:
                     t += gradient
-        return dict(zip(self._parameters, total, strict=True))
+        return dict(zip(self._adam.parameters, total, strict=True))
 
     def _loss(
         self,
@@ -241,12 +241,10 @@ class Learner:
             branch.loose = [i for i, node in enumerate(numbers) if node in choosing]
             branches.append(branch)
             nodes.append(numbers)
-        self._know_hidden(chunk, branches, nodes)
-        answers = [sampled.answer for sampled in written]
-        unread = [answer for answer in answers if answer.hidden is None]
-        if unread:
-            self._engine.read_lower(unread)
-        forest = [*branches, *answers]
+            known = sampled.state.hidden
+            if numbers:
+                branch.hidden = torch.stack([known[node] for node in numbers])
+        forest = [*branches, *(sampled.answer for sampled in written)]
         rows = self._engine.learn(forest, forget=_FORGOTTEN, rng=rng)
         loss = torch.zeros((), device=self._engine.device)
         for sampled, numbers, hidden in zip(chunk, nodes, rows, strict=False):
@@ -258,30 +256,27 @@ class Learner:
         stats.loss += float(loss.detach())
         return loss
 
-    def _know_hidden(
-        self,
-        chunk: Sequence[_Sampled],
-        branches: Sequence[Branch],
-        nodes: Sequence[list[int]],
-    ) -> None:
-        """Fills in the nodes at the cut, reading those that were not read before."""
-        unread = []
-        for sampled, branch, numbers in zip(chunk, branches, nodes, strict=True):
-            known = sampled.state.hidden
-            if known.keys() >= set(numbers):
-                if numbers:
-                    branch.hidden = torch.stack([known[n] for n in numbers])
-            else:
-                lower = Branch(
-                    branch.segment, branch.tokens, branch.parents, read=False
-                )
-                unread.append((known, branch, numbers, lower))
-        if unread:
-            self._engine.read_lower([lower for *_, lower in unread])
-        for known, branch, numbers, lower in unread:
-            assert lower.hidden is not None
-            branch.hidden = lower.hidden
-            known.update(zip(numbers, lower.hidden, strict=True))
+    def _read_lower(self, sampled: Sequence[_Sampled]) -> None:
+        """Finds what the frozen layers say of answers, and of nodes not read before.
+
+        It is good for all passes, and done for all states at once: large products take
+        less time than many small ones.
+        """
+        unread: list[tuple[_Sampled, list[int], Branch]] = []
+        for one in sampled:
+            branch, numbers = one.state.branch(one.places, read=False)
+            if not one.state.hidden.keys() >= set(numbers):
+                unread.append((one, numbers, branch))
+            unread.append((one, [], one.answer))
+        chunks = in_chunks(unread, lambda item: len(item[2].tokens), _CHUNK)
+        for _ in self._workers.map(
+            lambda chunk: self._engine.read_lower([branch for *_, branch in chunk]),
+            chunks,
+        ):
+            pass
+        for one, numbers, branch in unread:
+            assert branch.hidden is not None
+            one.state.hidden.update(zip(numbers, branch.hidden, strict=False))
 
     def _edges(
         self, sampled: _Sampled, nodes: list[int], hidden: torch.Tensor
@@ -356,34 +351,17 @@ class Learner:
             )
         stats.clipped = norm > _MAX_GRADIENT
         shrink = min(1.0, _MAX_GRADIENT / (norm + 1e-12))
-        self._steps += 1
-        one, two = _BETAS
-        with torch.no_grad():
-            for name, parameter in self._parameters.items():
-                gradient = gradients[name] * shrink
-                first, second = self._first[name], self._second[name]
-                first.mul_(one).add_(gradient, alpha=1 - one)
-                second.mul_(two).addcmul_(gradient, gradient, value=1 - two)
-                scale = (second / (1 - two**self._steps)).sqrt_().add_(1e-8)
-                step = rate / (1 - one**self._steps)
-                parameter.addcdiv_(first, scale, value=-step)
+        self._adam.step({name: g * shrink for name, g in gradients.items()}, rate)
 
     # -----------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         """Adam's moments and the number of its steps."""
-        return {
-            "steps": self._steps,
-            "first": {k: t.cpu().numpy().copy() for k, t in self._first.items()},
-            "second": {k: t.cpu().numpy().copy() for k, t in self._second.items()},
-        }
+        return self._adam.state()
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Takes on what `state` returned."""
-        self._steps = int(state["steps"])
-        for own, saved in ((self._first, "first"), (self._second, "second")):
-            for name, tensor in own.items():
-                tensor.copy_(torch.from_numpy(np.array(state[saved][name])))
+        self._adam.load_state(state)
 
 
 def _collect(
@@ -472,16 +450,21 @@ def _push_arguments(step: Step, trace: Trace) -> _Push | None:
     return _Push(VALUE, edges, 1.0, before, right) if edges else None
 
 
-def _chunks(sampled: Sequence[_Sampled]) -> list[list[_Sampled]]:
-    """States that are read together."""
-    chunks: list[list[_Sampled]] = []
-    room = 0
-    for one in sampled:
-        need = len(one.state.segment.tokens) + len(one.state.trie.to_read(one.places))
-        need += len(one.answer.tokens)
-        if not chunks or need > room:
-            chunks.append([])
-            room = _CHUNK
-        chunks[-1].append(one)
-        room -= need
-    return chunks
+def _parts(sampled: Sequence[_Sampled]) -> list[list[_Sampled]]:
+    """What is worked out side by side: at least two parts, of about the same size."""
+    sizes = [
+        len(one.state.segment.tokens)
+        + len(one.state.trie.to_read(one.places))
+        + len(one.answer.tokens)
+        for one in sampled
+    ]
+    count = min(len(sampled), max(2, -(-sum(sizes) // _CHUNK)))
+    parts: list[list[_Sampled]] = [[] for _ in range(count)]
+    filled = [0] * count
+    for one, size in sorted(
+        zip(sampled, sizes, strict=True), key=lambda pair: -pair[1]
+    ):
+        least = filled.index(min(filled))
+        parts[least].append(one)
+        filled[least] += size
+    return parts

@@ -48,7 +48,7 @@ from agentgym.policies.llm.state import (
     draw_known,
 )
 from agentgym.policies.llm.trie import TOOL
-from agentgym.policies.llm.workers import Workers
+from agentgym.policies.llm.workers import Workers, in_chunks
 from agentgym.utils.files import atomic_write_bytes
 
 if TYPE_CHECKING:
@@ -180,9 +180,10 @@ class LlmPolicy(Policy):
                 if places:
                     _, own = wanted.setdefault(id(walk.state), (walk.state, set()))
                     own.update(places)
-            chunks = _chunks(
+            chunks = in_chunks(
                 [(state, sorted(places)) for state, places in wanted.values()],
                 lambda pair: len(pair[0].trie.to_read(pair[1])),
+                _CHUNK,
             )
             self._score(chunks, read=False)
             for walk in going:
@@ -245,9 +246,10 @@ class LlmPolicy(Policy):
             keys.append(key)
             if key not in fresh and (not request.state_key or key not in self._states):
                 fresh[key] = self._new_state(request, toolset)
-        chunks = _chunks(
+        chunks = in_chunks(
             [(s, s.trie.places(kind=TOOL)) for s in fresh.values()],
             lambda pair: pair[0].segment.unread + 16,
+            _CHUNK,
         )
         self._score(chunks, read=True)
         for state in fresh.values():
@@ -469,17 +471,3 @@ def _memory_mb() -> float:
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
-
-
-def _chunks(items: Any, size: Any) -> list[list[Any]]:
-    """Parts of at most `_CHUNK` tokens, in order; a larger item stands alone."""
-    chunks: list[list[Any]] = []
-    room = 0
-    for item in items:
-        need = size(item)
-        if not chunks or need > room:
-            chunks.append([])
-            room = _CHUNK
-        chunks[-1].append(item)
-        room -= need
-    return chunks

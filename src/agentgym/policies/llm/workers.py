@@ -49,3 +49,19 @@ class Workers:
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def in_chunks(
+    items: Iterable[Item], size: Callable[[Item], int], room: int
+) -> list[list[Item]]:
+    """Parts of at most that size, in order; a larger item stands alone."""
+    chunks: list[list[Item]] = []
+    left = 0
+    for item in items:
+        need = size(item)
+        if not chunks or need > left:
+            chunks.append([])
+            left = room
+        chunks[-1].append(item)
+        left -= need
+    return chunks
