@@ -6,7 +6,7 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any
@@ -80,7 +80,7 @@ def half_speed() -> float:
     return found[key]
 
 
-def _machine(known: dict[str, Any]) -> str:
+def _machine(known: Mapping[str, Any]) -> str:
     """Names a kind of machine, and the torch that runs on it."""
     about = json.dumps([torch.__version__, known], sort_keys=True, default=str)
     return hashlib.blake2b(about.encode(), digest_size=8).hexdigest()
