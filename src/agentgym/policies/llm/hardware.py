@@ -82,7 +82,7 @@ def half_speed() -> float:
 
 def _machine(known: Mapping[str, Any]) -> str:
     """Names a kind of machine, and the torch that runs on it."""
-    about = json.dumps([torch.__version__, known], sort_keys=True, default=str)
+    about = json.dumps([torch.__version__, dict(known)], sort_keys=True, default=str)
     return hashlib.blake2b(about.encode(), digest_size=8).hexdigest()
 
 
