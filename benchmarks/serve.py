@@ -1,14 +1,14 @@
 """How fast a served model answers, alone and when many ask at once.
 
-    python benchmarks/serve.py
+    python benchmarks/serve.py [--policy llm]
 
-Trains a small planner for customer_support, serves it with `agentgym serve` in a
-process of its own and asks it from this one, over loopback, with one and with sixteen
-connections that each send the next request when the last is answered. Every request
-opens a new conversation: its wording has not been seen before, so that the encoder has
-to read it. Beside them: `TrainedAgent.run` in this process on such conversations, and
-the server on one conversation that it knows by heart, which leaves little but HTTP
-(and equal questions that wait together are decided once).
+Trains a policy for customer_support, for a few episodes only, serves it with
+`agentgym serve` in a process of its own and asks it from this one, over loopback, with
+one and with sixteen connections that each send the next request when the last is
+answered. Every request opens a new conversation: its wording has not been seen before,
+so that it has to be read. Beside them: `TrainedAgent.run` in this process on such
+conversations, and the server on one conversation that it knows by heart, which leaves
+little but HTTP (and equal questions that wait together are decided once).
 
 The client is asyncio on bare sockets: it takes about 0.1 ms of CPU for a request, but
 it needs a processor, too. What it leaves out: TLS, a network, slow readers.
@@ -33,6 +33,18 @@ from _common import Row, agentgym, latencies, parser, report, say, table
 
 MODEL = "customer_support"
 AIM = 4.0
+TRAINING: dict[str, dict[str, int]] = {
+    "planner": {"episodes": 512, "eval_tasks": 20, "heldout_tasks": 20},
+    "llm": {
+        "episodes": 64,
+        "batch_size": 8,
+        "group_size": 8,
+        "eval_tasks": 2,
+        "heldout_tasks": 2,
+        "free_form_tasks": 1,
+    },
+}
+"""How little training does: what is decided hardly matters for how long it takes."""
 _COUNTER = itertools.count()
 _WORDS = (
     "order parcel late broken refund invoice address change cancel password account"
@@ -91,15 +103,16 @@ def main() -> None:
     made.add_argument(
         "--rounds", type=int, default=5, help="times that each is measured"
     )
+    made.add_argument("--policy", choices=tuple(TRAINING), default="planner")
     options = made.parse_args()
     seconds = 1.0 if options.quick else 4.0
     rounds = 2 if options.quick else options.rounds
     from agentgym import TrainedAgent, Trainer
 
     with tempfile.TemporaryDirectory() as home:
-        say("Training a small planner")
+        say(f"Training the policy {options.policy} for a while")
         Trainer(home=Path(home)).train(
-            MODEL, episodes=512, eval_tasks=20, heldout_tasks=20
+            MODEL, policy=options.policy, **TRAINING[options.policy]
         )
         agent = TrainedAgent.load(MODEL, home=Path(home))
         tools = [tool.to_openai() for tool in agent.tools]
@@ -146,7 +159,7 @@ def main() -> None:
         by_case["served, 16 at once"]["requests_per_second"]
         / by_case["served, 1 at once"]["requests_per_second"]
     )
-    # Of the known one: the encoder's share varies by more than serving adds.
+    # Of the known one: how long reading takes varies by more than serving adds.
     added = (
         by_case["known conversation, 1 at once"]["p50_ms"]
         - by_case["known conversation, in process"]["p50_ms"]
