@@ -15,6 +15,7 @@ class Adam:
     """Moves some matrices, by name.
 
     Attributes:
+        parameters: The matrices.
         steps: Taken so far.
     """
 
@@ -25,11 +26,7 @@ class Adam:
         self._second = {k: torch.zeros_like(p) for k, p in self.parameters.items()}
 
     @torch.no_grad()
-    def step(
-        self,
-        gradients: Mapping[str, torch.Tensor],
-        rate: float,
-    ) -> None:
+    def step(self, gradients: Mapping[str, torch.Tensor], rate: float) -> None:
         """Takes a step."""
         self.steps += 1
         one, two = _BETAS
