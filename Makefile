@@ -27,7 +27,8 @@ demo: $(VENV)/.installed
 	$(BIN)/agentgym train customer_support
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -q -n auto --dist worksteal --ignore tests/docs --cov --cov-report term
+	$(BIN)/python -m pytest -q -n auto --dist worksteal --ignore tests/docs -m 'not untraced' --cov --cov-report term
+	$(BIN)/python -m pytest -q tests/agents -m untraced
 
 # The language model's arithmetic is tested with one thread, as the number of threads
 # may change the last bits of a result.

@@ -615,9 +615,9 @@ def test_an_agent_with_a_mind_of_its_own(
 # Many ------------------------------------------------------------------------------
 
 
-# Not under coverage: hundreds of threads begin at once here, and Python 3.11 may refuse
-# one of them its trace function, which ends that thread before it ran.
-@pytest.mark.no_cover
+# In a process without coverage (see the Makefile): hundreds of threads begin here, and
+# Python 3.11 may refuse one of them its trace function, which ends it before it ran.
+@pytest.mark.untraced
 @pytest.mark.slow
 def test_chaos(tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A training of 500 episodes, one in five of which goes wrong somehow."""

@@ -92,9 +92,11 @@ def _attention(
         )
         return output, None
     grouped = query[0].unflatten(0, (key.shape[1], -1))
-    output = _ForestAttention.apply(  # type: ignore[no-untyped-call]
-        grouped, key[0], value[0], scaling, forest, module.layer_idx
-    )
+    given = grouped, key[0], value[0], scaling, forest, module.layer_idx
+    if torch.is_grad_enabled() or forest.half or query.device.type != "cpu":
+        output = _ForestAttention.apply(*given)  # type: ignore[no-untyped-call]
+    else:
+        output = _reading(*given)
     return output.flatten(0, 1).transpose(0, 1)[None], None
 
 
@@ -114,6 +116,44 @@ def _folded(
     )
     result: torch.Tensor = output.unflatten(2, (each, -1)).flatten(1, 2)
     return result.transpose(1, 2).contiguous()
+
+
+def _reading(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    scaling: float,
+    forest: Forest,
+    layer: int,
+) -> torch.Tensor:
+    """The same as `_ForestAttention` without gradients, in half the time.
+
+    What a row makes of the opening comes from torch's own attention, which keeps no
+    table of weights. It is then weighed against what the row makes of its own tree.
+    """
+    output = torch.empty_like(query, memory_format=torch.contiguous_format)
+    for grove in forest.groves:
+        if grove.opening is None:
+            output[:, :, grove.rows] = _plain(query, key, value, scaling, grove)
+            continue
+        own = query[:, :, grove.rows]
+        keys, values, _ = _opening(grove, layer, half=False)
+        attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        # Queries that share a key head stand in rows, so no key is copied.
+        of_opening, total = attend(
+            own.flatten(1, 2)[None], keys[None], values[None], scale=scaling
+        )
+        of_opening = of_opening[0].unflatten(1, own.shape[1:3])
+        total = total[0].unflatten(1, own.shape[1:3])
+        for tree, at, _ in _trees(grove, 0):
+            scores = _product(own[:, :, at] * scaling, _all(tree, layer, key, 0).mT)
+            scores.masked_fill_(tree.hidden, -torch.inf)
+            own_total = scores.logsumexp(-1)
+            weights = torch.exp(scores - own_total[..., None])
+            result = _product(weights, _all(tree, layer, value, 1))
+            share = torch.sigmoid(own_total - total[:, :, at])[..., None]
+            output[:, :, tree.rows] = torch.lerp(of_opening[:, :, at], result, share)
+    return output
 
 
 class _ForestAttention(torch.autograd.Function):

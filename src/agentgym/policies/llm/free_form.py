@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from agentgym.policies.llm.policy import LlmPolicy
 
 MAX_NEW_TOKENS = 96
-_AT_ONCE = 16
+_AT_ONCE = 8
+"""Conversations that are written together: each has the opening's keys for itself."""
 
 
 class FreeForm:

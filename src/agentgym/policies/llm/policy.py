@@ -372,6 +372,7 @@ class LlmPolicy(Policy):
         """The same model without the constraint, as any other runtime would run it."""
         from agentgym.policies.llm.free_form import FreeForm
 
+        self._forget()  # It reads for itself, and needs the room.
         return FreeForm(self)
 
     def _weights_changed(self) -> None:
