@@ -337,6 +337,19 @@ def test_an_episode_ends_after_so_many_mistakes(make: Make) -> None:
     assert steps(max_mistakes=1) == [2, 2, 3, 4]
 
 
+def test_an_episode_is_left_after_so_many_right_steps(make: Make) -> None:
+    def ends(known: int, horizon: int | None) -> list[tuple[int, bool, bool | None]]:
+        (group,) = groups(make(), Typist(known), [task("abc")], 4, horizons=[horizon])
+        return [(len(t.steps), t.cut_short, t.success) for t in group.trajectories]
+
+    # Nobody branches off what was left with nothing wrong in it.
+    assert ends(3, 2) == [(2, True, False)] * 2
+    assert ends(3, 4) == ends(3, None) == [(4, False, True)] * 2
+    # A mistake is one, however far the task was to be played.
+    assert ends(1, 2)[:2] == [(2, False, False)] * 2
+    assert (2, True, False) in ends(1, 2)
+
+
 # What siblings know
 
 

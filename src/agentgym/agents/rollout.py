@@ -81,6 +81,7 @@ class AgentRollout(Rollout):
         *,
         branch: bool = True,
         max_mistakes: int | None = None,
+        horizons: Sequence[int | None] = (),
     ) -> list[Group]:
         """See `Rollout.groups`."""
         self._order = _integer(sampling)
@@ -93,6 +94,7 @@ class AgentRollout(Rollout):
             seed,
             branch=branch,
             max_mistakes=max_mistakes,
+            horizons=horizons,
         )
 
     def _play(
@@ -104,6 +106,7 @@ class AgentRollout(Rollout):
         siblings: Sequence[Trajectory],
         max_mistakes: int | None,
         known: Sequence[ToolCall | None],
+        horizons: Sequence[int | None],
     ) -> list[Trajectory]:
         # An agent's own loop is never cut off: it would take that for a fault. What
         # siblings know is of use to the built-in loop alone: here each of them draws
@@ -111,7 +114,7 @@ class AgentRollout(Rollout):
         if not isinstance(policy, Policy):
             # A model without its constraint is measured by the built-in loop.
             return super()._play(
-                policy, tasks, sampling, seed, siblings, max_mistakes, known
+                policy, tasks, sampling, seed, siblings, max_mistakes, known, horizons
             )
         assignments = []
         common = _integer(sampling)

@@ -53,6 +53,7 @@ def training_values(
     """
     episodes = [t for group in groups for t in group.trajectories]
     rewards = [r for t in episodes if (r := t.total_reward) is not None]
+    played = [t for t in episodes if not t.cut_short]
     # What was repeated from a sibling was not decided here.
     steps = [step for t in episodes for step in t.steps if not step.replayed]
     calls = [
@@ -63,7 +64,7 @@ def training_values(
     failures.update(str(t.failure) for t in episodes if t.failure)
     return {
         "mean_reward": sum(rewards) / len(rewards) if rewards else None,
-        "success": sum(t.success is True for t in episodes) / len(episodes),
+        "success": sum(t.success is True for t in played) / max(1, len(played)),
         "reliability": len(right) / max(1, len(calls)),
         "loss": stats.loss,
         "entropy": stats.entropy,

@@ -63,7 +63,7 @@ class Backlog:
         started = [
             t for t in group.trajectories if not (t.steps and t.steps[0].replayed)
         ]
-        done = all(t.success for t in started)
+        done = all(t.unspoiled for t in started)
         entries = self._solved if done else self._unsolved
         entry = [*entry[:3], iteration]
         entries.append(entry)

@@ -52,6 +52,7 @@ class Progress:
         recent: Episodes and how many of them broke, for the latest iterations.
         unsolved: Tasks to be met again; see `backlog`.
         solved: The same.
+        seen: Decisions and mistakes by depth; see `pace`.
     """
 
     settings: dict[str, float]
@@ -66,6 +67,7 @@ class Progress:
     recent: list[list[int]] = field(default_factory=list)
     unsolved: list[list[int]] = field(default_factory=list)
     solved: list[list[int]] = field(default_factory=list)
+    seen: list[list[float]] = field(default_factory=list)
 
     def count_broken(self, episodes: Sequence[Trajectory], budget: float) -> None:
         """Notes how many episodes of an iteration broke.

@@ -133,6 +133,13 @@ class TrainingConfig(BaseModel):
     max_mistakes: int | None = Field(
         None, gt=0, description="Wrong decisions that end an episode of training."
     )
+    play_on: FiniteFloat = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Least share of tasks that training plays to their end, rather "
+        "than up to where mistakes are rare; 1: all of them.",
+    )
     tool_timeout: FiniteFloat = Field(
         10.0, gt=0, description="Seconds that a tool call may take."
     )

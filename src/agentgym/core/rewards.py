@@ -9,10 +9,11 @@ Siblings are episodes of one task, sampled from the same weights. Two ways to co
   there) are compared by the discounted mean of the rewards from there on. What was
   right is then told from what was wrong within one episode.
 
-Where an episode solved its task, each of its steps has an advantage of at least
-`_PRAISE`, whatever its siblings did: a choice that was right but drawn with a
-probability of 0.7 still has something to gain, and siblings that were all lucky alike
-cannot tell. As a choice becomes certain, its gradient vanishes by itself.
+Where an episode solved its task, or training left it on the way, each of its steps has
+an advantage of at least `_PRAISE`, whatever its siblings did: a choice that was right
+but drawn with a probability of 0.7 still has something to gain, and siblings that were
+all lucky alike cannot tell. As a choice becomes certain, its gradient vanishes by
+itself.
 
 Where the judge tells which arguments of a call were wrong, each parameter is praised or
 blamed by itself (`argument_advantage`), whatever the others were, with either credit.
@@ -74,7 +75,7 @@ def assign_advantages(
         ]
         signal.groups_without_variance += not compare(episodes, discount)
         for trajectory in group.trajectories:
-            if trajectory.success and trajectory.total_reward is not None:
+            if trajectory.unspoiled and trajectory.total_reward is not None:
                 _praise(trajectory.steps)
             signal.steps_with_advantage += sum(
                 step.advantage is not None or step.parameter_advantage is not None

@@ -61,6 +61,7 @@ class Rollout:
         *,
         branch: bool = True,
         max_mistakes: int | None = None,
+        horizons: Sequence[int | None] = (),
     ) -> list[Group]:
         """Samples up to `group_size` siblings of each task and rewards them.
 
@@ -71,7 +72,8 @@ class Rollout:
         to find out, and a group that is solved already stays small.
 
         An episode ends after `max_mistakes` wrong steps, if its environment would allow
-        for more: siblings branch off at the first one, whatever comes of it.
+        for more: siblings branch off at the first one, whatever comes of it. Episodes
+        of a task with a horizon are left after so many right steps.
         """
         start = min(_ROOTS, group_size) if branch else group_size
         first = self.play(
@@ -80,7 +82,9 @@ class Rollout:
             sampling,
             seed,
             max_mistakes=max_mistakes,
+            horizons=[h for h in horizons for _ in range(start)],
         )
+        until = {id(t): h for t, h in zip(tasks, horizons, strict=False)}
         groups = [
             Group(task, first[i * start : (i + 1) * start])
             for i, task in enumerate(tasks)
@@ -105,6 +109,7 @@ class Rollout:
                 [sibling for _, sibling, _ in forks],
                 max_mistakes=max_mistakes,
                 known=[known for _, _, known in forks],
+                horizons=[until.get(id(group.task)) for group, _, _ in forks],
             )
             for (group, _, _), trajectory in zip(forks, played, strict=True):
                 group.trajectories.append(trajectory)
@@ -122,6 +127,7 @@ class Rollout:
         siblings: Sequence[Trajectory] = (),
         max_mistakes: int | None = None,
         known: Sequence[ToolCall | None] = (),
+        horizons: Sequence[int | None] = (),
     ) -> list[Trajectory]:
         """Plays one episode of each task, in order, and judges it.
 
@@ -134,6 +140,7 @@ class Rollout:
             max_mistakes: Wrong steps that end an episode, if its environment would
                 allow for more.
             known: For each sibling, what was found to be right where it went wrong.
+            horizons: For each task, right steps after which it is left, if any.
         """
         trajectories = []
         for start in range(0, len(tasks), self.at_once):
@@ -146,6 +153,7 @@ class Rollout:
                 siblings[some],
                 max_mistakes,
                 known[some],
+                horizons[some],
             )
         return trajectories
 
@@ -187,6 +195,7 @@ class Rollout:
         siblings: Sequence[Trajectory],
         max_mistakes: int | None,
         known: Sequence[ToolCall | None],
+        horizons: Sequence[int | None],
     ) -> list[Trajectory]:
         while len(self._environments) < len(tasks):
             self._environments.append(
@@ -197,6 +206,7 @@ class Rollout:
         trajectories = [Trajectory(task) for task in tasks]
         active: list[tuple[Environment, Trajectory]] = []
         found = dict(zip(map(id, trajectories), known, strict=False))
+        until = dict(zip(map(id, trajectories), horizons, strict=False))
         for i, (environment, trajectory) in enumerate(
             zip(self._environments, trajectories, strict=False)
         ):
@@ -223,10 +233,14 @@ class Rollout:
                 if not guarded(trajectory, act, environment, step):
                     continue
                 trajectory.steps.append(step)
-                if not (environment.done or _lost(trajectory, max_mistakes)):
-                    still.append((environment, trajectory))
-                else:
+                trajectory.cut_short = not environment.done and _far_enough(
+                    trajectory, until.get(id(trajectory))
+                )
+                over = environment.done or _lost(trajectory, max_mistakes)
+                if over or trajectory.cut_short:
                     guarded(trajectory, finish, environment, trajectory)
+                else:
+                    still.append((environment, trajectory))
             active = still
         return trajectories
 
@@ -267,7 +281,7 @@ def _furthest(group: Group) -> Trajectory | None:
     """The sibling with the longest right beginning, if none solved the task."""
     best, most = None, -1
     for trajectory in group.trajectories:
-        if trajectory.success:
+        if trajectory.unspoiled:
             return None
         if trajectory.failure is None:
             right = len(right_steps(trajectory))
@@ -298,6 +312,15 @@ def _lost(trajectory: Trajectory, max_mistakes: int | None) -> bool:
     if max_mistakes is None or trajectory.steps[-1].correct:
         return False
     return sum(not step.correct for step in trajectory.steps) >= max_mistakes
+
+
+def _far_enough(trajectory: Trajectory, horizon: int | None) -> bool:
+    """Whether nothing went wrong in as many steps as are to be played."""
+    return (
+        horizon is not None
+        and len(trajectory.steps) >= horizon
+        and all(step.correct for step in trajectory.steps)
+    )
 
 
 def act(environment: Environment, step: Step) -> None:

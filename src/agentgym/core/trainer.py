@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -44,12 +44,12 @@ from agentgym.core.events import (
     Warned,
     stream_events,
 )
+from agentgym.core.pace import Pace
 from agentgym.core.result import TrainingMetrics, TrainingResult
 from agentgym.core.rewards import assign_advantages
 from agentgym.core.rollout import Rollout
 from agentgym.core.task import Split
 from agentgym.policies.base import Policy, Sampling
-from agentgym.policies.registry import create_policy
 
 _CHECKPOINT_SECONDS = 30.0
 _SMALL_GROUP = 16
@@ -265,6 +265,7 @@ def run_training(
     validation = draw_tasks(scenario, "validation", config.seed, config.eval_tasks)
 
     # Begin with the untrained policy, or go on where the last process stopped.
+    untrained = copy.deepcopy(policy.state())
     if start is None:
         progress = Progress({name: getattr(config, name) for name in ADJUSTABLE})
         best = policy.state()
@@ -276,6 +277,7 @@ def run_training(
     # What was drawn ahead is what the next iteration draws: it is drawn only once.
     draw = lru_cache(maxsize=2)(partial(draw_tasks, scenario, "train"))
     backlog = Backlog(progress.unsolved, progress.solved, draw)
+    pace = Pace(progress.seen, config.play_on)
     began = time.perf_counter() - progress.seconds
     saved = time.perf_counter()
 
@@ -364,7 +366,9 @@ def run_training(
             number,
             branch=branch,
             max_mistakes=config.max_mistakes,
+            horizons=pace.horizons(len(tasks), rng),
         )
+        pace.note(groups)
         episodes = [episode for group in groups for episode in group.trajectories]
         progress.count_broken(episodes, config.failure_budget)
         for entry, group in zip(entries, groups, strict=True):
@@ -402,25 +406,38 @@ def run_training(
     policy.load_state(best)
     policy.calibrate(progress.best_decisions)
     progress.seconds = time.perf_counter() - began
-    return conclude(config, rollout, policy, progress, events)
+    return conclude(config, rollout, policy, untrained, progress, events)
 
 
 def conclude(
     config: TrainingConfig,
     rollout: Rollout,
     policy: Policy,
+    untrained: Mapping[str, Any],
     progress: Progress,
     events: EventBus,
 ) -> Trained:
     """Measures a trained policy, and the untrained one, at the end of a training.
 
-    The held-out tasks are touched here and nowhere else.
+    The held-out tasks are touched here and nowhere else. The same policy takes on both
+    states in turn: a language model fits into memory once, perhaps, and not twice.
+
+    Args:
+        config: Resolved settings.
+        rollout: Plays the scenario.
+        policy: Trained.
+        untrained: Its state before that.
+        progress: Where the training stands.
+        events: Hears what was measured.
     """
     scenario = rollout.scenario
     heldout = draw_tasks(scenario, "heldout", config.seed, config.heldout_tasks)
-    untrained = create_policy(config.policy, config.seed, config.model)
     some = heldout[: config.free_form_tasks]
-    before = evaluate(untrained, rollout, heldout)
+    trained = copy.deepcopy(policy.state())
+    policy.load_state(untrained)
+    before = evaluate(policy, rollout, heldout)
+    free_before = evaluate_free_form(policy, rollout, some)
+    policy.load_state(trained)
     after = evaluate(policy, rollout, heldout)
     metrics = after.metrics(
         before,
@@ -432,7 +449,7 @@ def conclude(
     )
     baseline = before.metrics(
         manual_hours=config.manual_hours,
-        free_form=evaluate_free_form(untrained, rollout, some),
+        free_form=free_before,
     )
     # Without trajectories: what people read of held-out tasks they also tune on.
     where = progress.iteration, progress.episodes

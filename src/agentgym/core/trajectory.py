@@ -111,8 +111,16 @@ class Trajectory:
     failure: FailureKind | None = None
     failure_text: str = ""
     agent: str = ""
+    cut_short: bool = False
+    """Training left it with nothing wrong so far, to spend its time elsewhere. So
+    nobody knows whether it would have solved its task."""
     seed: int = 0
     """Decided the injected faults; a branch takes it over with the steps it repeats."""
+
+    @property
+    def unspoiled(self) -> bool:
+        """Whether it solved its task, or was on the way to when training left it."""
+        return self.success is True or self.cut_short
 
     @property
     def tool_calls(self) -> int:

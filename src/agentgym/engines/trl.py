@@ -65,6 +65,7 @@ _UNREAD = (
     "eval_every",
     "exploration",
     "max_mistakes",
+    "play_on",
     "revisit",
     "target_reliability",
 )
@@ -172,13 +173,14 @@ def _train(
         progress.best_decisions = list(evaluation.decisions)
 
     policy = create_policy("llm", config.seed, config.model)
+    untrained = policy.state()
     measure()
     adapter = _with_trl(config, policy, rollout, progress, events, control)
     policy.load_state({**policy.state(), "lora": adapter})
     measure()
     policy.calibrate(progress.best_decisions)
     progress.seconds = time.perf_counter() - began
-    return conclude(config, rollout, policy, progress, events)
+    return conclude(config, rollout, policy, untrained, progress, events)
 
 
 def _with_trl(
