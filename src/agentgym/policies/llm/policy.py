@@ -85,7 +85,7 @@ class LlmPolicy(Policy):
 
     name = "llm"
     training_defaults = {
-        "episodes": 12_000,
+        "episodes": 14_000,
         "learning_rate": 0.0015,
         "group_size": 96,
         "batch_size": 12,
