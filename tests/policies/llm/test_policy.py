@@ -239,34 +239,6 @@ def test_arguments_are_learned_up_to_the_first_wrong_one(
     assert learned(["value"]) == (set(), set())
 
 
-def test_writing_counts_for_more_as_choices_are_right(
-    families: dict[str, Path],
-) -> None:
-    policy = LlmPolicy(str(families["llama"]))
-    task = Task("one", ({"role": "user", "content": "Please"},))
-
-    def weight(odds: float) -> float:
-        """Of the format loss, if the right tool had this probability."""
-        group = Group(task, [])
-        sampling = Sampling(np.random.default_rng(0), 0.5)
-        decisions = policy.decide([asked()] * 12, sampling)
-        chosen = decisions[0].message
-        for decision in decisions:
-            step = step_of(decision, "start")
-            step.calls, step.correct = decision.calls, decision.message == chosen
-            step.reward = float(step.correct)
-            step.trace.logprobs = (float(np.log(odds)), step.trace.logprobs[1])
-            group.trajectories.append(Trajectory(task, [step], step.correct, 0.0))
-        assign_advantages([group], "state", 0.95)
-        sampled, *_ = _collect([group], [TOOL])
-        policy._forget()
-        return sampled[0].writing
-
-    assert weight(1e-9) == pytest.approx(0.1)
-    assert weight(0.5) == pytest.approx(0.55)
-    assert weight(0.9) == pytest.approx(0.91)
-
-
 def test_saving_and_loading(
     families: dict[str, Path], rollout: Rollout, tmp_path: Path
 ) -> None:

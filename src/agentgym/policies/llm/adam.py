@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-_BETAS = (0.9, 0.99)
-"""The second is long: once most choices are settled gradients are mostly small, and a
-short memory would have each of them move the weights as far as a large one."""
+_BETAS = (0.9, 0.95)
 
 
 class Adam:

@@ -25,9 +25,7 @@ probability p_old when it was drawn, and now has p:
   continue some option. Under the constraint it is 1 by construction; without it the
   model must have learned it. It needs no label, and makes the trained model good in a
   runtime that knows no constraint. A state is learned from in this way in one of the
-  passes: going through the vocabulary is what takes time. The weights a and b grow with
-  the probability that right choices had: what to choose comes first, then how to write
-  it.
+  passes: going through the vocabulary is what takes time.
 - Samples are gone over `PASSES` times, a few tasks a step: a small model needs many
   steps, and only its upper layers are run again, from the last few tokens of a prompt
   on. All before keeps the keys and values with which the samples were drawn, and no
@@ -65,7 +63,7 @@ COMPONENTS = {TOOL: "tool_selection", VALUE: "parameter_selection"}
 
 PASSES = 3
 """Times that an update goes over its samples; only the upper layers are run again."""
-_TOGETHER = 2
+_TOGETHER = 3
 """Tasks of one step. A small model learns more from many small steps than from few."""
 _FORGOTTEN = 0.12
 """Share of a conversation's tokens that a pass does not see."""
@@ -78,8 +76,6 @@ _SURPRISE, _WRONG = 0.3, 1.5
 of - log mass: at first its gradient is the longer one by far, and would drown that of
 the choice. The other is of 1 - mass, the chance to write what is not allowed, whose
 gradient is bounded."""
-_AT_FIRST = 0.1
-"""Share of these weights while nothing is chosen right yet."""
 _MAX_GRADIENT = 1.0
 _CHUNK = 384
 """Tokens in one backward pass, which bounds memory; larger states stand alone."""
@@ -107,7 +103,6 @@ class _Sampled:
     Attributes:
         task: Number of the group that it is from.
         turn: Pass in which what did well is also learned to be written.
-        writing: Share of the format loss's weights; the same for a whole update.
         written: An option that did well; -1 if there is none.
         places: Of the trie, at which a choice is pushed or the tool is chosen: what
             must be read again.
@@ -116,17 +111,9 @@ class _Sampled:
     state: State
     task: int = 0
     turn: int = 0
-    writing: float = 1.0
     written: int = -1
     pushes: list[_Push] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
-
-    @property
-    def skill(self) -> float:
-        """The probability that the right tool had when it was drawn."""
-        return max(
-            (math.exp(p.before) for p in self.pushes if p.kind == TOOL), default=0
-        )
 
     @property
     def settled(self) -> bool:
@@ -265,7 +252,7 @@ class Learner:
             loss = loss - self._gain(sampled, edges, entropy, stats) / states
         if written:
             off = self._off_format(written, rows[len(chunk) :])
-            loss = loss + written[0].writing * off / states
+            loss = loss + off / states
         stats.loss += float(loss.detach())
         return loss
 
@@ -398,8 +385,6 @@ def _collect(
                         sampled.pushes.append(push)
                         if step.correct or sampled.written < 0:
                             sampled.written = step.trace.option
-    skills = [s.skill for s in found.values() if s.pushes]
-    writing = _AT_FIRST + (1.0 - _AT_FIRST) * sum(skills) / max(1, len(skills))
     for sampled in found.values():
         trie = sampled.state.trie
         furthest = max((p.right for p in sampled.pushes if p.kind == VALUE), default=0)
@@ -417,7 +402,7 @@ def _collect(
     # Where all siblings went wrong alike there is nothing to learn.
     learned = [one for one in found.values() if one.pushes]
     for i, one in enumerate(learned):
-        one.turn, one.writing = i % PASSES, writing
+        one.turn = i % PASSES
     return learned, len(found), steps
 
 

@@ -62,7 +62,7 @@ _RANK = 16
 _CACHE_BYTES = 1 << 29
 _CHUNK = 384
 """Tokens read in one forward pass: more would attend to much that is masked."""
-_END = 3
+_END = 5
 """Last tokens of a prompt, from which on weights are learned: there a template says
 that it is the model's turn, and the model gathers what it has read."""
 _MAX_TOOLSETS = 64
@@ -90,7 +90,6 @@ class LlmPolicy(Policy):
         "group_size": 96,
         "batch_size": 12,
         "max_mistakes": 1,
-        "play_on": 0.15,
         "revisit": 0.0,
         "exploration": 0.1,
         "entropy": 0.02,
