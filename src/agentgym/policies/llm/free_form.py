@@ -7,12 +7,13 @@ only: `free_form_reliability` stands beside `tool_reliability` in every result.
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
 
 from agentgym.core.tools import ToolCall
 from agentgym.policies.base import GREEDY, Decision, DecisionRequest, Sampling
@@ -24,6 +25,38 @@ if TYPE_CHECKING:
 MAX_NEW_TOKENS = 96
 _AT_ONCE = 8
 """Conversations that are written together: each has the opening's keys for itself."""
+
+
+class _GrowingLayer(DynamicLayer):
+    """Keys and values of one layer, copied for some rows, that grow in place.
+
+    transformers' own copies all that came before for every new token, which took more
+    time than the model itself.
+    """
+
+    def __init__(
+        self, keys: torch.Tensor, values: torch.Tensor, count: int, room: int
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.lazy_initialization(keys, values)
+        _, heads, length, size = keys.shape
+        self._room = []
+        for known in (keys, values):
+            room_for_all = known.new_empty(count, heads, length + room, size)
+            room_for_all[..., :length, :] = known
+            self._room.append(room_for_all)
+        self.keys, self.values = (tensor[..., :length, :] for tensor in self._room)
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Called by each attention layer."""
+        start = self.get_seq_length()
+        stop = start + key_states.shape[-2]
+        for tensor, new in zip(self._room, (key_states, value_states), strict=True):
+            tensor[..., start:stop, :] = new
+        self.keys, self.values = (tensor[..., :stop, :] for tensor in self._room)
+        return self.keys, self.values
 
 
 class FreeForm:
@@ -77,7 +110,8 @@ class FreeForm:
         ]
         given: dict[str, Any] = {}
         if opening:
-            given["past_key_values"] = self._cache(opening, len(prompts))
+            room = width + MAX_NEW_TOKENS
+            given["past_key_values"] = self._cache(opening, len(prompts), room)
         device = self._model.device
         output = self._model.generate(
             input_ids=torch.tensor(ids, device=device),
@@ -91,16 +125,16 @@ class FreeForm:
         answers = output[:, len(opening) + width :].tolist()
         return [row[: row.index(pad) + 1] if pad in row else row for row in answers]
 
-    def _cache(self, opening: tuple[int, ...], count: int) -> Any:
-        from transformers import DynamicCache
-
+    def _cache(self, opening: tuple[int, ...], count: int, room: int) -> Any:
+        """The opening's keys and values for each of some rows, and room for more."""
         if opening not in self._openings:
             cache = DynamicCache()
             ids = torch.tensor([opening], device=self._model.device)
             self._model.get_decoder()(ids, past_key_values=cache, use_cache=True)
             self._openings = {opening: cache}
-        cache = copy.deepcopy(self._openings[opening])
-        cache.batch_repeat_interleave(count)
+        cache = DynamicCache()
+        for layer in self._openings[opening].layers:
+            cache.layers.append(_GrowingLayer(layer.keys, layer.values, count, room))
         return cache
 
     def _decision(
