@@ -119,6 +119,27 @@ def test_going_on_from_a_checkpoint(
     assert weights(again) == weights(policy)
 
 
+def test_writing_is_learned_beside_the_choice(
+    families: dict[str, Path], rollout: Rollout
+) -> None:
+    """What the constraint would rule out becomes less likely without it, too."""
+    policy = LlmPolicy(str(families["llama"]))
+    tools = rollout.scenario.create_environment().tool_list
+    messages = [{"role": "user", "content": "Open A12"}]
+    (state,) = policy._read([DecisionRequest(messages, tools)])
+    first = sorted({completion[0] for completion in state.completions})
+
+    def allowed() -> float:
+        with torch.no_grad():
+            odds = policy.engine.model(torch.tensor([state.prompt])).logits[0, -1]
+        return float(odds.softmax(-1)[first].sum())
+
+    before = allowed()
+    for number in range(4):
+        iterate(policy, rollout, number)
+    assert allowed() > 1.5 * before
+
+
 def test_frozen_components_get_no_gradient(
     families: dict[str, Path], rollout: Rollout
 ) -> None:
