@@ -26,6 +26,7 @@ from agentgym.core.task import Task
 from agentgym.core.tools import FailureKind, Tool, ToolCall
 from agentgym.core.trajectory import Group, Trajectory
 from agentgym.policies.base import DecisionRequest, Sampling
+from agentgym.policies.llm import learner
 from agentgym.policies.llm.learner import _collect
 from agentgym.policies.llm.lora import lora_layers
 from agentgym.policies.llm.policy import LlmPolicy
@@ -119,25 +120,28 @@ def test_going_on_from_a_checkpoint(
     assert weights(again) == weights(policy)
 
 
-def test_writing_is_learned_beside_the_choice(
-    families: dict[str, Path], rollout: Rollout
+def test_the_format_loss_teaches_to_write_an_answer(
+    families: dict[str, Path], rollout: Rollout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the constraint would rule out becomes less likely without it, too."""
-    policy = LlmPolicy(str(families["llama"]))
+    """Without the constraint, which learning the choice alone does not do."""
     tools = rollout.scenario.create_environment().tool_list
     messages = [{"role": "user", "content": "Open A12"}]
-    (state,) = policy._read([DecisionRequest(messages, tools)])
-    first = sorted({completion[0] for completion in state.completions})
 
-    def allowed() -> float:
+    def mean_logprob() -> float:
+        policy = LlmPolicy(str(families["llama"]))
+        (state,) = policy._read([DecisionRequest(messages, tools)])
+        for number in range(4):
+            iterate(policy, rollout, number)
+        answer = state.completions[-1]
+        ids = torch.tensor([[*state.prompt, *answer[:-1]]])
         with torch.no_grad():
-            odds = policy.engine.model(torch.tensor([state.prompt])).logits[0, -1]
-        return float(odds.softmax(-1)[first].sum())
+            logits = policy.engine.model(ids).logits[0, len(state.prompt) - 1 :]
+        return float(logits.log_softmax(-1)[range(len(answer)), answer].mean())
 
-    before = allowed()
-    for number in range(4):
-        iterate(policy, rollout, number)
-    assert allowed() > 1.5 * before
+    with_it = mean_logprob()
+    for weight in ("_SURPRISE", "_WRONG"):
+        monkeypatch.setattr(learner, weight, 0.0)
+    assert with_it > mean_logprob() + 1.0
 
 
 def test_frozen_components_get_no_gradient(
