@@ -98,7 +98,7 @@ class Checkpoint:
 
     Attributes:
         policy: `Policy.state()` of the newest weights.
-        best: `Policy.state()` of the weights that did best on the validation tasks.
+        best: `Policy.weights()` of those that did best on the validation tasks.
     """
 
     progress: Progress

@@ -265,10 +265,10 @@ def run_training(
     validation = draw_tasks(scenario, "validation", config.seed, config.eval_tasks)
 
     # Begin with the untrained policy, or go on where the last process stopped.
-    untrained = copy.deepcopy(policy.state())
+    untrained = copy.deepcopy(policy.weights())
     if start is None:
         progress = Progress({name: getattr(config, name) for name in ADJUSTABLE})
-        best = policy.state()
+        best = policy.weights()
     else:
         progress, best = start.progress, start.best
         policy.load_state(start.policy)
@@ -305,7 +305,7 @@ def run_training(
         if not before or (
             score(entry) > before[0] and score(entry) >= max(before) - _TOLERANCE
         ):
-            best = copy.deepcopy(policy.state())
+            best = copy.deepcopy(policy.weights())
             progress.best_iteration = progress.iteration
             progress.best_decisions = list(evaluation.decisions)
         if progress.convergence_episode is None and metrics.tool_reliability >= target:
@@ -426,14 +426,14 @@ def conclude(
         config: Resolved settings.
         rollout: Plays the scenario.
         policy: Trained.
-        untrained: Its state before that.
+        untrained: Its weights before that.
         progress: Where the training stands.
         events: Hears what was measured.
     """
     scenario = rollout.scenario
     heldout = draw_tasks(scenario, "heldout", config.seed, config.heldout_tasks)
     some = heldout[: config.free_form_tasks]
-    trained = copy.deepcopy(policy.state())
+    trained = copy.deepcopy(policy.weights())
     policy.load_state(untrained)
     before = evaluate(policy, rollout, heldout)
     free_before = evaluate_free_form(policy, rollout, some)

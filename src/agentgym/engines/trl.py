@@ -173,10 +173,10 @@ def _train(
         progress.best_decisions = list(evaluation.decisions)
 
     policy = create_policy("llm", config.seed, config.model)
-    untrained = policy.state()
+    untrained = policy.weights()
     measure()
     adapter = _with_trl(config, policy, rollout, progress, events, control)
-    policy.load_state({**policy.state(), "lora": adapter})
+    policy.load_state({**policy.weights(), "lora": adapter})
     measure()
     policy.calibrate(progress.best_decisions)
     progress.seconds = time.perf_counter() - began

@@ -205,9 +205,13 @@ class Policy(ABC):
     def state(self) -> dict[str, Any]:
         """All that learning changes, optimiser included: arrays and plain JSON."""
 
+    def weights(self) -> dict[str, Any]:
+        """The part of `state` that decides, without what only learning on needs."""
+        return self.state()
+
     @abstractmethod
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Takes on what `state` returned."""
+        """Takes on what `state`, or `weights`, returned."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:

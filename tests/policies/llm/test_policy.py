@@ -120,6 +120,24 @@ def test_going_on_from_a_checkpoint(
     assert weights(again) == weights(policy)
 
 
+def test_weights_decide_without_the_optimizer(
+    families: dict[str, Path], rollout: Rollout
+) -> None:
+    """They are kept of the best policy, and are a third of the whole."""
+    policy = LlmPolicy(str(families["llama"]))
+    iterate(policy, rollout, 0)
+    best = unpack(pack(policy.weights()), "checkpoint")
+    assert 2.5 * len(pack(best)) < len(pack(policy.state()))
+    again = LlmPolicy(str(families["llama"]), seed=1)
+    iterate(again, rollout, 1)
+    again.load_state(best)
+    assert weights(again)["lora"] == weights(policy)["lora"]
+    assert again.calibration == policy.calibration
+    # The optimizer begins afresh: its moments belong to other weights.
+    assert policy.state()["optimizer"]["steps"] > 0
+    assert again.state()["optimizer"]["steps"] == 0
+
+
 def test_the_format_loss_teaches_to_write_an_answer(
     families: dict[str, Path], rollout: Rollout, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -391,16 +391,22 @@ class LlmPolicy(Policy):
 
     def state(self) -> dict[str, Any]:
         """LoRA's matrices, the optimiser and the calibration."""
+        return {**self.weights(), "optimizer": self.learner.state()}
+
+    def weights(self) -> dict[str, Any]:
+        """LoRA's matrices and the calibration: a third of what `state` holds."""
         return {
             "lora": lora_arrays(self.engine.model),
-            "optimizer": self.learner.state(),
             "calibration": [self.calibration.slope, self.calibration.offset],
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Takes on what `state` returned."""
+        """Takes on what `state` or `weights` returned."""
         set_lora_arrays(self.engine.model, state["lora"])
-        self.learner.load_state(state["optimizer"])
+        if "optimizer" in state:
+            self.learner.load_state(state["optimizer"])
+        else:
+            self.learner = Learner(self.engine, self._workers)
         slope, offset = state["calibration"]
         self.calibration = Calibration(float(slope), float(offset))
         self._weights_changed()
