@@ -325,6 +325,20 @@ def test_training_goes_on_from_a_state_with_the_same_bits() -> None:
     assert _bytes(policy) == _bytes(resumed)
 
 
+def test_weights_decide_without_the_optimizer() -> None:
+    policy, other = PlannerPolicy(), PlannerPolicy()
+    _learn(policy, 0)
+    _learn(other, 1)
+    assert policy.weights().keys() == policy.state().keys() - {"optimizer"}
+    other.load_state(policy.weights())
+    requests = [_request(t) for t in TEXTS]
+    assert _said(other.decide(requests)) == _said(policy.decide(requests))
+    assert _bytes(other) == _bytes(policy)
+    # The optimizer begins afresh: its moments belong to other weights.
+    assert policy.state()["optimizer"]["steps"]
+    assert not other.state()["optimizer"]["steps"]
+
+
 @pytest.mark.parametrize(
     "damage", ["foreign", "version", "cut", "json", "gone", "shape"]
 )

@@ -403,10 +403,9 @@ class LlmPolicy(Policy):
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Takes on what `state` or `weights` returned."""
         set_lora_arrays(self.engine.model, state["lora"])
+        self.learner = Learner(self.engine, self._workers)
         if "optimizer" in state:
             self.learner.load_state(state["optimizer"])
-        else:
-            self.learner = Learner(self.engine, self._workers)
         slope, offset = state["calibration"]
         self.calibration = Calibration(float(slope), float(offset))
         self._weights_changed()

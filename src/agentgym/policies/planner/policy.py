@@ -263,20 +263,25 @@ class PlannerPolicy(Policy):
 
     def state(self) -> dict[str, Any]:
         """Weights, slots, optimiser and calibration."""
+        return {**self.weights(), "optimizer": self._learner.optimizer.state()}
+
+    def weights(self) -> dict[str, Any]:
+        """Weights, slots and calibration."""
         return {
             "slots": {head: dict(rows) for head, rows in self.slots.items()},
             "weights": {
                 name: dict(head.parameters.arrays)
                 for name, head in self.heads.by_name.items()
             },
-            "optimizer": self._learner.optimizer.state(),
             "calibration": [self.calibration.slope, self.calibration.offset],
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Takes on what `state` returned."""
+        """Takes on what `state` or `weights` returned."""
         self._load_weights(state["slots"], state["weights"])
-        self._learner.optimizer.load_state(state["optimizer"])
+        self._learner = Learner(self.heads)
+        if "optimizer" in state:
+            self._learner.optimizer.load_state(state["optimizer"])
         slope, offset = state["calibration"]
         self.calibration = Calibration(float(slope), float(offset))
 
