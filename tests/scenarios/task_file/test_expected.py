@@ -154,7 +154,7 @@ def _play(progress: Progress, *calls: str) -> list[bool]:
 
 def test_calls_in_order() -> None:
     progress = _progress([["a1"], ["b2"]])
-    assert not progress.finished and progress.due == {"a"} and progress.share == 0
+    assert not progress.finished and progress.share == 0
     assert _play(progress, "b2", "a1", "a1", "b2") == [False, True, False, True]
     assert progress.finished and progress.share == 1.0
 
@@ -180,6 +180,19 @@ def test_nothing_is_due() -> None:
     progress = _progress([])
     assert progress.finished and progress.share == 1.0
     assert _play(progress, "a1") == [False]
+
+
+def test_a_call_is_held_against_the_nearest_one_that_is_due() -> None:
+    due = [
+        [[ExpectedCall("a", {"x": 1, "y": 2, "z": {"any": True, "optional": True}})]],
+        [[ExpectedCall("a", {"x": 3, "y": 4})]],
+    ]
+    progress = Progress(due, TOOLS)
+    assert progress.nearly(ToolCall("a", {"x": 1, "y": 2})) == frozenset()
+    assert progress.nearly(ToolCall("a", {"x": 3, "y": 2})) == {"x"}
+    assert progress.nearly(ToolCall("a", {"x": 3})) == {"y"}
+    assert progress.nearly(ToolCall("a", {"x": 3, "y": 4, "w": 1})) == {"w"}
+    assert progress.nearly(ToolCall("b", {"x": 1})) is None
 
 
 def test_what_a_fault_kept_from_running_is_still_due() -> None:

@@ -110,6 +110,9 @@ MISTAKES: list[tuple[Any, str]] = [
     (task(responses={"wether": 1}), "responses.wether: there is no tool 'wether'"),
     (task(responses=[{"name": "weather"}]), "responses[0] should be"),
     (task(live=[]), "live should give"),
+    (task(answers=["Oslo"]), "answers should give what the user says"),
+    (task(answers={"city": 3}), "answers should give what the user says"),
+    (task(answers={" ": "Oslo"}), "answers should give what the user says"),
     (
         task(live={"weather": "os.system('x')"}),
         "live.weather should be module:function",

@@ -156,6 +156,34 @@ def test_answers_depend_on_the_call(write: Write) -> None:
     assert [json.loads(result.content) for result in results] == [["warm"], "cold"]
 
 
+def test_the_user_answers_what_is_asked_for(write: Write) -> None:
+    environment = start(
+        write, expected=expected(OSLO), answers={"city": "Oslo.", "day": "Monday."}
+    )
+    assert environment.task is not None and environment.task.best_steps == 4
+    asked = environment.act({"content": "Could you please tell me the City?"})
+    assert asked.verdict.correct and not asked.done
+    assert environment.messages[-1] == {"role": "user", "content": "Oslo."}
+    assert act(environment, OSLO).verdict.correct
+    # Nobody is asked twice.
+    again = environment.act({"content": "Which city?"})
+    assert again.done and environment.outcome()[0]
+
+
+@pytest.mark.parametrize("said", ["Which colour?", "I need the city.", "Done."])
+def test_what_the_user_has_no_answer_to(write: Write, said: str) -> None:
+    environment = start(write, expected=expected(OSLO), answers={"city": "Oslo."})
+    outcome = environment.act({"content": said})
+    assert outcome.verdict.failure is FailureKind.NO_CALL and outcome.done
+    assert not environment.outcome()[0]
+
+
+def test_wrong_arguments_are_named(write: Write) -> None:
+    outcome = act(start(write, expected=expected(OSLO)), ROME)
+    assert outcome.verdict.failure is FailureKind.BAD_ARGUMENTS
+    assert outcome.verdict.wrong_arguments == {"city"}
+
+
 def test_names_of_arguments_are_free(write: Write) -> None:
     given = {"self": 1, "world": 2, "call": 3, "line": 4}
     environment = start(

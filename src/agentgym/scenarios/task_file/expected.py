@@ -178,25 +178,29 @@ class ExpectedCall:
 
     def accepts(self, call: ToolCall, tool: Tool | None) -> bool:
         """Whether this is the call. What a schema gives by default may be left out."""
+        return call.name == self.name and not self.wrong(call, tool)
+
+    def wrong(self, call: ToolCall, tool: Tool | None) -> frozenset[str]:
+        """Parameters of a call of this tool that have wrong values, or lack theirs."""
         defaults = {
             name: schema["default"]
             for name, schema in (tool.properties if tool else {}).items()
             if isinstance(schema, Mapping) and "default" in schema
         }
-        if call.name != self.name:
-            return False
+        found = set()
         for name, wanted in self.arguments.items():
             given = call.arguments.get(name, defaults.get(name, _MISSING))
             left_out = name not in call.arguments
             if left_out and is_optional(wanted):
                 continue
             if given is _MISSING or not matches(wanted, given):
-                return False
-        return all(
-            name in defaults and same(defaults[name], value)
-            for name, value in call.arguments.items()
-            if name not in self.arguments
-        )
+                found.add(name)
+        for name, value in call.arguments.items():
+            if name not in self.arguments and not (
+                name in defaults and same(defaults[name], value)
+            ):
+                found.add(name)
+        return frozenset(found)
 
 
 Course = Sequence[Sequence[ExpectedCall]]
@@ -223,15 +227,20 @@ class Progress:
         """Part of the calls that were made, in the course that is furthest."""
         return max((_share(*state) for state in self._at), default=0.0)
 
-    @property
-    def due(self) -> frozenset[str]:
-        """Tools of which a call is due."""
-        return frozenset(
-            expected.name
+    def nearly(self, call: ToolCall) -> frozenset[str] | None:
+        """What is wrong with a call, beside the one due that is nearest to it.
+
+        None if no call of its tool is due.
+        """
+        tool = self._tools.get(call.name)
+        wrong = [
+            expected.wrong(call, tool)
             for course, at, _ in self._at
             if at < len(course)
             for expected in course[at]
-        )
+            if expected.name == call.name
+        ]
+        return min(wrong, key=len, default=None)
 
     def take(self, call: ToolCall, *, counts: bool = True) -> bool:
         """Whether a call is right.

@@ -28,6 +28,7 @@ FIELDS = (
     "check",
     "responses",
     "live",
+    "answers",
     "difficulty",
     "split",
 )
@@ -63,6 +64,7 @@ class TaskLine:
         check: That function, `module:function`.
         responses: By tool.
         live: `module:function` of tools that really run.
+        answers: What the user says when asked, by words of the question; each once.
         split: "" if the file leaves it open.
         size: Bytes of the line.
     """
@@ -74,6 +76,7 @@ class TaskLine:
     check: str = ""
     responses: Mapping[str, Sequence[Response]] = field(default_factory=dict)
     live: Mapping[str, str] = field(default_factory=dict)
+    answers: Mapping[str, str] = field(default_factory=dict)
     difficulty: Difficulty = "easy"
     split: Split | str = ""
     size: int = 0
@@ -86,9 +89,10 @@ class TaskLine:
     @property
     def best_steps(self) -> int:
         """Decisions of the shortest right course, one call at a time."""
+        asked = 1 + len(self.answers)
         if self.courses is None:
-            return 2
-        return 1 + min(sum(len(step) for step in course) for course in self.courses)
+            return asked + 1
+        return asked + min(sum(len(step) for step in course) for course in self.courses)
 
     def answer(self, call: ToolCall) -> Any:
         """What the line says that a call brings."""
@@ -175,6 +179,12 @@ def read_task(
     responses = _read_responses(value.get("responses", {}), by_name, problems)
     live = value.get("live", {})
     problems += _code_problems(value, by_name)
+    answers = value.get("answers", {})
+    if not isinstance(answers, dict) or not all(
+        words.strip() and isinstance(said, str) and said.strip()
+        for words, said in answers.items()
+    ):
+        problems.append("answers should give what the user says by words of a question")
     for name, allowed in (("difficulty", DIFFICULTIES), ("split", SPLITS)):
         if name in value and value[name] not in allowed:
             near = did_you_mean(str(value[name]), allowed)
@@ -190,6 +200,7 @@ def read_task(
         check=value.get("check", ""),
         responses=responses,
         live=live,
+        answers=answers,
         split=value.get("split", ""),
     )
     difficulty = value.get("difficulty") or estimate_difficulty(line)

@@ -15,7 +15,7 @@ from agentgym.core.errors import ConfigError, ScenarioError, did_you_mean
 from agentgym.core.task import Split, Task
 from agentgym.core.tools import FailureKind, Tool, ToolCall, ToolResult, ToolRunner
 from agentgym.scenarios.base import Scenario
-from agentgym.scenarios.environment import RIGHT, Environment, Verdict
+from agentgym.scenarios.environment import RIGHT, Environment, Verdict, questions
 from agentgym.scenarios.task_file.expected import Progress
 from agentgym.scenarios.task_file.file import TaskIndex, open_tasks
 from agentgym.scenarios.task_file.line import Given, TaskLine, bound_tools
@@ -196,6 +196,7 @@ class TaskFileEnvironment(Environment):
         self._calls: list[dict[str, Any]] = []
         self._checked: float | None = None
         self._wrong = False
+        self._answers = dict(self._line.answers)
 
     def make_world(self, task: Task) -> dict[str, Any]:
         """Empty; live tools that take `world` first may keep things there."""
@@ -229,15 +230,31 @@ class TaskFileEnvironment(Environment):
             return Verdict(False, result.failure)
         if self._line.courses is None or self._progress.take(call, counts=result.ok):
             return RIGHT
-        if call.name in self._progress.due:
-            return Verdict(False, FailureKind.BAD_ARGUMENTS)
+        wrong = self._progress.nearly(call)
+        if wrong is not None:
+            # Nothing is wrong with a call of which there are two, and one was made.
+            return Verdict(
+                False, FailureKind.BAD_ARGUMENTS, wrong_arguments=wrong or None
+            )
         done = self._calls[:-1] and self._progress.finished
         kind = FailureKind.NEEDLESS_CALL if repeated or done else FailureKind.WRONG_TOOL
         return Verdict(False, kind)
 
     def judge_message(self, content: str) -> Verdict:
-        """To speak is right when nothing more is due."""
+        """Asking is right for what the user would tell, closing when all is done."""
+        if self._asked(content):
+            return RIGHT
         return RIGHT if self._score() == 1.0 else Verdict(False, FailureKind.NO_CALL)
+
+    def reply(self, content: str) -> str | None:
+        """The user answers what the task has an answer for, once."""
+        words = self._asked(content)
+        return self._answers.pop(words) if words else None
+
+    def _asked(self, content: str) -> str:
+        """The words of a question that the user still has an answer to."""
+        asked = " ".join(questions(content)).lower()
+        return next((words for words in self._answers if words.lower() in asked), "")
 
     def outcome(self) -> tuple[bool, float]:
         """Solved if it was closed with all that is due done, and nothing else."""
