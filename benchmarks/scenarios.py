@@ -34,6 +34,7 @@ from agentgym.core.targets import AtMost
 FIGURES = {
     "code_review": ("issue_detection", "false_positive_rate", "explanation_quality"),
     "data_analysis": ("insight_accuracy", "query_efficiency", "chart_fit"),
+    "service_desks": ("asking",),
 }
 """The scenarios, and which of their own figures to show."""
 POLICIES = ("planner", "llm")

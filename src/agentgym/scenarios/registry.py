@@ -88,6 +88,13 @@ BUILTIN = {
         estimated_time="three minutes",
         path="agentgym.scenarios.data_analysis.scenario:DataAnalysis",
     ),
+    "service_desks": ScenarioInfo(
+        name="service_desks",
+        description="32 desks with 380 tools, from clinic to town hall: unseen tools",
+        difficulty="hard",
+        estimated_time="two minutes",
+        path="agentgym.scenarios.service_desks.scenario:ServiceDesks",
+    ),
     "task_file": ScenarioInfo(
         name="task_file",
         description="Your own tasks, from a file of JSON lines (train --tasks FILE)",

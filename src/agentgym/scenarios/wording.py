@@ -13,6 +13,7 @@ from agentgym.core.task import Split
 
 _T = TypeVar("_T")
 
+_WORD = re.compile(r"(?<![{\w'])[A-Za-z]{4,}(?![}\w'])")
 _ALTERNATION = re.compile(r"\[([^\[\]]*)\]")
 
 
@@ -48,3 +49,27 @@ def sections(package: str, name: str) -> list[list[str]]:
 def chosen(template: str, rng: random.Random) -> str:
     """The template with one of each `[this|that]` chosen."""
     return _ALTERNATION.sub(lambda m: rng.choice(m.group(1).split("|")), template)
+
+
+def misspelt(template: str, rng: random.Random) -> str:
+    """The template with a slip of the finger in one of its longer words."""
+    words = list(_WORD.finditer(template))
+    if not words:
+        return template
+    word = rng.choice(words)
+    letters = list(word.group())
+    i = rng.randrange(1, len(letters) - 1)
+    kind = rng.randrange(3)
+    if kind == 0:
+        letters[i], letters[i + 1] = letters[i + 1], letters[i]
+    elif kind == 1:
+        del letters[i]
+    else:
+        letters.insert(i, letters[i])
+    return template[: word.start()] + "".join(letters) + template[word.end() :]
+
+
+def closed(text: str) -> str:
+    """Ends a sentence that something follows."""
+    text = text.rstrip()
+    return text if text[-1:] in ".!?" else f"{text}."

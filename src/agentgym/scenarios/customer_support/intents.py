@@ -11,8 +11,8 @@ from typing import Any
 
 from agentgym.scenarios.customer_support.drafts import Draft, days_ago
 from agentgym.scenarios.customer_support.goals import Issue, Milestone
-from agentgym.scenarios.customer_support.language import closed
 from agentgym.scenarios.customer_support.world import REFUND_WINDOWS
+from agentgym.scenarios.wording import closed
 
 Intent = Callable[[Draft], tuple[Issue, str]]
 

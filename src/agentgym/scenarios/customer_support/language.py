@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from functools import lru_cache
 from typing import TypeVar
 
@@ -19,11 +18,9 @@ from agentgym.scenarios.customer_support.knowledge import (
     Article,
 )
 from agentgym.scenarios.customer_support.phrases import phrases
-from agentgym.scenarios.wording import chosen, split_of
+from agentgym.scenarios.wording import chosen, misspelt, split_of
 
 _T = TypeVar("_T")
-
-_WORD = re.compile(r"(?<![{\w'])[A-Za-z]{4,}(?![}\w'])")
 
 # Ranges that no other split draws from.
 _ORDER_IDS = {
@@ -56,7 +53,7 @@ class Speaker:
         """A template with its alternatives chosen and its slots filled."""
         text = chosen(template, self.rng)
         if self.rng.random() < 0.08:
-            text = self._typo(text)
+            text = misspelt(text, self.rng)
         return text.format(**slots)
 
     def order_id(self) -> str:
@@ -126,22 +123,6 @@ class Speaker:
                 self._used.add(str(value))
                 return value  # type: ignore[no-any-return]
 
-    def _typo(self, text: str) -> str:
-        words = list(_WORD.finditer(text))
-        if not words:
-            return text
-        word = self.rng.choice(words)
-        letters = list(word.group())
-        i = self.rng.randrange(1, len(letters) - 1)
-        kind = self.rng.randrange(3)
-        if kind == 0:
-            letters[i], letters[i + 1] = letters[i + 1], letters[i]
-        elif kind == 1:
-            del letters[i]
-        else:
-            letters.insert(i, letters[i])
-        return text[: word.start()] + "".join(letters) + text[word.end() :]
-
 
 class _Bank:
     def __init__(self, split: Split) -> None:
@@ -158,9 +139,3 @@ class _Bank:
 @lru_cache(maxsize=3)
 def _bank(split: Split) -> _Bank:
     return _Bank(split)
-
-
-def closed(text: str) -> str:
-    """Ends a sentence that something follows."""
-    text = text.rstrip()
-    return text if text[-1:] in ".!?" else f"{text}."

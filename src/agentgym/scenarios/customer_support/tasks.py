@@ -8,7 +8,8 @@ from agentgym.core.task import Difficulty, Split, Task
 from agentgym.scenarios.customer_support.drafts import Draft
 from agentgym.scenarios.customer_support.goals import Goal, Issue, ShopSpec
 from agentgym.scenarios.customer_support.intents import INTENTS, PAIRABLE
-from agentgym.scenarios.customer_support.language import Speaker, closed
+from agentgym.scenarios.customer_support.language import Speaker
+from agentgym.scenarios.wording import closed
 
 SYSTEM_PROMPT = (
     "You work in the customer service of an online shop. Solve the customer's request "

@@ -147,7 +147,7 @@ class TaskFile(Scenario):
         task = self._kept.get(key)
         if task is None:
             line = index.read(split, [position])[0]
-            task = self._kept[key] = _make_task(line, split, self._is_dry)
+            task = self._kept[key] = make_task(line, split, self._is_dry)
             self._bytes += task.goal.size
             while len(self._kept) > 1 and (
                 len(self._kept) > _KEPT or self._bytes > _KEPT_BYTES
@@ -163,7 +163,12 @@ class TaskFileEnvironment(Environment):
     world: dict[str, Any]
 
     def __init__(
-        self, tasks: Sequence[Task], *, reward: str, sandbox: str, **options: Any
+        self,
+        tasks: Sequence[Task],
+        *,
+        reward: str = "",
+        sandbox: str = "",
+        **options: Any,
     ) -> None:
         """Makes an environment.
 
@@ -315,7 +320,10 @@ def load_function(reference: str) -> Callable[..., Any]:
     return function
 
 
-def _make_task(line: TaskLine, split: Split, dry: Callable[[str], bool]) -> Task:
+def make_task(
+    line: TaskLine, split: Split, dry: Callable[[str], bool] = lambda name: False
+) -> Task:
+    """The task of a line; `dry` tells tools that must not run."""
     return Task(
         line.id,
         line.messages,

@@ -1,0 +1,1 @@
+"""A scenario of thirty-two desks, each with tools of its own."""

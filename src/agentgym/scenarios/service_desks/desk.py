@@ -1,0 +1,113 @@
+"""Desks: what each can do, what people ask there, and what is right to do then.
+
+A desk is a JSON file in `data`. An intent has the ways in which people put it
+(`requests`; `vague` ones leave out the value that `asks` names, which one of `replies`
+gives), and `courses`: the calls that are right, for each way the world may turn out.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+from agentgym.core.task import Split
+
+_VALIDATION = ("internet", "museum")
+_HELDOUT = ("hotel", "hr")
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A call that is right, and what comes back; values stand in braces."""
+
+    tool: str
+    arguments: dict[str, Any]
+    result: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """Something that people want."""
+
+    name: str
+    requests: tuple[str, ...]
+    courses: tuple[tuple[Due, ...], ...]
+    vague: tuple[str, ...] = ()
+    asks: str = ""
+    replies: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """A place with tools.
+
+    Attributes:
+        values: What stands in braces, by name: a `pattern` of characters, `choices`,
+            or a `kind` such as "date".
+    """
+
+    name: str
+    system: str
+    tools: tuple[dict[str, Any], ...]
+    values: dict[str, dict[str, Any]]
+    intents: tuple[Intent, ...]
+
+    def about(self, tool: str, parameter: str) -> str:
+        """What a parameter is called when somebody is asked for it."""
+        definition = next(t for t in self.tools if t["name"] == tool)
+        schema = definition["parameters"]["properties"][parameter]
+        return str(schema.get("description") or parameter.replace("_", " "))
+
+
+def desk_names(split: Split) -> list[str]:
+    """Desks of a split: no tool of one is in another."""
+    if split == "validation":
+        return list(_VALIDATION)
+    if split == "heldout":
+        return list(_HELDOUT)
+    folder = resources.files(__package__) / "data"
+    names = (f.name.removesuffix(".json") for f in folder.iterdir())
+    kept = {*_VALIDATION, *_HELDOUT}
+    return sorted(n for n in names if n not in kept and not n.startswith("_"))
+
+
+@lru_cache(maxsize=64)
+def load_desk(name: str) -> Desk:
+    """Reads a desk."""
+    value = _read(f"{name}.json")
+    return Desk(
+        name,
+        value["system"],
+        tuple(value["tools"]),
+        value["values"],
+        tuple(_intent(intent) for intent in value["intents"]),
+    )
+
+
+@lru_cache(maxsize=1)
+def load_chatter() -> dict[str, list[str]]:
+    """What people write around a request, at any desk."""
+    chatter: dict[str, list[str]] = _read("_chatter.json")
+    return chatter
+
+
+def _intent(value: dict[str, Any]) -> Intent:
+    return Intent(
+        value["name"],
+        tuple(value["requests"]),
+        tuple(
+            tuple(Due(call["call"], call["with"], call["gives"]) for call in course)
+            for course in value["courses"]
+        ),
+        tuple(value.get("vague", ())),
+        value.get("asks", ""),
+        tuple(value.get("replies", ())),
+    )
+
+
+def _read(name: str) -> Any:
+    text = (resources.files(__package__) / "data" / name).read_text(encoding="utf-8")
+    return json.loads(text)
