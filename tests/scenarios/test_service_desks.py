@@ -11,6 +11,7 @@ import pytest
 
 from agentgym.core.task import SPLITS, Task
 from agentgym.core.tools import FailureKind, ToolCall
+from agentgym.core.trajectory import Step, Trajectory
 from agentgym.scenarios.checks import check_scenario
 from agentgym.scenarios.environment import Environment
 from agentgym.scenarios.service_desks.desk import Desk, desk_names, load_desk
@@ -126,6 +127,21 @@ def test_another_number_is_not_found() -> None:
 def cancels(task: Task) -> bool:
     first = [step[0].name for step in task.goal.courses[0]][:1]
     return first == ["give_up_room"] and not task.goal.answers
+
+
+def test_asking_is_measured_where_something_is_missing() -> None:
+    tasks = drawn(load_desk("hotel"), 80)
+    lacking = next(task for task in tasks if task.goal.answers)
+    whole = next(task for task in tasks if not task.goal.answers)
+    asks = Step({"content": "Which one?"}, correct=True)
+    closes = Step({"content": "Done."}, correct=False)
+    guesses = Step({}, (ToolCall("give_up_room", {}, "call"),), correct=False)
+    measure = ServiceDesks().measure
+    assert measure(Trajectory(lacking, [asks, closes])) == {"asking": (1.0, 1.0)}
+    for first in (closes, guesses):
+        assert measure(Trajectory(lacking, [first])) == {"asking": (0.0, 1.0)}
+    assert measure(Trajectory(whole, [closes])) == {}
+    assert measure(Trajectory(lacking)) == {}
 
 
 def test_every_desk_is_met_in_a_round_of_iterations() -> None:
