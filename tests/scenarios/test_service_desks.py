@@ -26,9 +26,14 @@ ALL = sorted(name for names in NAMES.values() for name in names)
 SLOT = re.compile(r"\{([a-z_]+)\}")
 
 
-def test_there_are_as_many_desks_and_tools_as_it_says() -> None:
+def test_there_is_as_much_as_its_page_says() -> None:
     tools = [tool["name"] for name in ALL for tool in load_desk(name).tools]
     assert len(ALL) == 32 and 380 <= len(tools) < 390
+    intents = [intent for name in ALL for intent in load_desk(name).intents]
+    requests = sum(len(intent.requests) + len(intent.vague) for intent in intents)
+    assert 7_600 <= requests < 7_700
+    longer = [i for i in intents if any(len(course) > 1 for course in i.courses)]
+    assert len(longer) > len(intents) / 3
 
 
 def test_no_desk_of_one_split_is_in_another() -> None:

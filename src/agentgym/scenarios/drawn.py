@@ -1,4 +1,4 @@
-"""Scenarios that draw their tasks by number, for an environment with settings."""
+"""Scenarios whose environment has settings, and those that draw tasks by number."""
 
 from __future__ import annotations
 
@@ -13,25 +13,16 @@ from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.environment import Environment
 
 
-class DrawnScenario(Scenario):
-    """Says how one task is made, and in which environment it is played."""
+class PlayedScenario(Scenario):
+    """Says in which environment its tasks are played."""
 
     options = {"tool_failure_rate": 0.0, "patience": 2}
     max_steps: ClassVar[int] = 10
     """Decisions until an episode is cut off, if nothing else is said."""
 
     @abstractmethod
-    def make_task(self, split: Split, rng: random.Random, name: str) -> Task:
-        """One task of a split, from nothing but the generator."""
-
-    @abstractmethod
     def environment(self) -> type[Environment]:
         """What the tasks are played in."""
-
-    def tasks(self, split: Split, seed: int, count: int) -> list[Task]:
-        """See `Scenario`; the n-th task does not depend on the count."""
-        names = [f"{split}-{seed}-{i}" for i in range(count)]
-        return [self.make_task(split, random.Random(name), name) for name in names]
 
     def create_environment(
         self,
@@ -50,3 +41,16 @@ class DrawnScenario(Scenario):
             runner=runner,
             render_mode=render_mode,
         )
+
+
+class DrawnScenario(PlayedScenario):
+    """Says how one task is made, too."""
+
+    @abstractmethod
+    def make_task(self, split: Split, rng: random.Random, name: str) -> Task:
+        """One task of a split, from nothing but the generator."""
+
+    def tasks(self, split: Split, seed: int, count: int) -> list[Task]:
+        """See `Scenario`; the n-th task does not depend on the count."""
+        names = [f"{split}-{seed}-{i}" for i in range(count)]
+        return [self.make_task(split, random.Random(name), name) for name in names]

@@ -58,8 +58,7 @@ class Desk:
     def about(self, tool: str, parameter: str) -> str:
         """What a parameter is called when somebody is asked for it."""
         definition = next(t for t in self.tools if t["name"] == tool)
-        schema = definition["parameters"]["properties"][parameter]
-        return str(schema.get("description") or parameter.replace("_", " "))
+        return str(definition["parameters"]["properties"][parameter]["description"])
 
 
 def desk_names(split: Split) -> list[str]:

@@ -1,21 +1,19 @@
 """The scenario of service desks: learning to use tools, whichever they are.
 
-Thirty-two desks, from a clinic to a waste office, each with about twelve tools that no
-other has. Those of the splits differ, so what is measured is how well an agent uses
-tools that it has never seen. Tools answer what the task says, as in a tasks file.
+Thirty-two desks, from a clinic to a waste office, each with about twelve tools of its
+own. Those of the splits differ, so what is measured is how well an agent uses tools
+that it has never seen. Tools answer what the task says, as in a tasks file.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from typing import Any
 
 from agentgym.core.errors import ScenarioError
 from agentgym.core.task import Split, Task
-from agentgym.core.tools import ToolRunner
 from agentgym.core.trajectory import Trajectory
-from agentgym.scenarios.base import Scenario
+from agentgym.scenarios.drawn import PlayedScenario
 from agentgym.scenarios.service_desks.desk import desk_names, load_desk
 from agentgym.scenarios.service_desks.tasks import make_line
 from agentgym.scenarios.task_file.line import TaskLine, read_task
@@ -25,13 +23,14 @@ _TOGETHER = 4
 """Desks of one iteration: a policy reads their tools once for all their tasks."""
 
 
-class ServiceDesks(Scenario):
+class ServiceDesks(PlayedScenario):
     """Requests at desks with tools of their own."""
 
     name = "service_desks"
     description = "32 desks with 380 tools, from clinic to town hall: unseen tools"
     difficulty = "hard"
     estimated_time = "two minutes"
+    options = {"tool_failure_rate": 0.0, "patience": 1}
     measures = ("asking",)
 
     def tasks(self, split: Split, seed: int, count: int) -> list[Task]:
@@ -42,22 +41,9 @@ class ServiceDesks(Scenario):
             for i in range(count)
         ]
 
-    def create_environment(
-        self,
-        tasks: Sequence[Task] = (),
-        *,
-        max_steps: int = 10,
-        runner: ToolRunner | None = None,
-        render_mode: str | None = None,
-    ) -> TaskFileEnvironment:
-        """An environment that offers the tools of the task's desk."""
-        return TaskFileEnvironment(
-            tasks or self.tasks("train", 0, 64),
-            max_steps=max_steps,
-            patience=1,
-            runner=runner,
-            render_mode=render_mode,
-        )
+    def environment(self) -> type[TaskFileEnvironment]:
+        """One that offers the tools of the task's desk."""
+        return TaskFileEnvironment
 
     def measure(self, trajectory: Trajectory) -> dict[str, tuple[float, float]]:
         """Whether a request that lacks something is met with a question for it."""

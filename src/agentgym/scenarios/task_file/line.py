@@ -208,8 +208,8 @@ def read_task(
 
 
 def estimate_difficulty(line: TaskLine) -> Difficulty:
-    """From the number of tools, of calls, and of parameters to fill."""
-    calls = line.best_steps - 1
+    """From the number of tools, of calls and questions, and of parameters to fill."""
+    decisions = line.best_steps - 1
     named = {
         call.name for course in line.courses or () for step in course for call in step
     }
@@ -217,7 +217,7 @@ def estimate_difficulty(line: TaskLine) -> Difficulty:
         (len(tool.properties) for tool in line.tools if tool.name in named), default=0
     )
     points = (len(line.tools) > 3) + (len(line.tools) > 8)
-    points += (calls > 1) + (calls > 2) + (parameters > 2) + (parameters > 5)
+    points += (decisions > 1) + (decisions > 2) + (parameters > 2) + (parameters > 5)
     if line.check:
         points += 2
     return "easy" if points < 2 else "medium" if points < 4 else "hard"
