@@ -18,10 +18,10 @@ from functools import partial
 from typing import Any
 
 from agentgym import ScenarioRegistry, TrainedAgent
-from agentgym.agents.episode import Episode
-from agentgym.core.evaluation import Evaluation, evaluate
-from agentgym.core.rollout import Rollout
 from agentgym.core.trajectory import Trajectory
+from agentgym.episodes.episode import Episode
+from agentgym.training.evaluation import Evaluation, evaluate
+from agentgym.training.rollout import Rollout
 
 Talk = Callable[[str], str]
 """Says something to an agent, and returns what it says to that."""

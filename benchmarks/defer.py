@@ -25,13 +25,13 @@ from typing import Any
 from _common import Row, parser, report, say, share, table
 
 from agentgym import TrainedAgent, Trainer
-from agentgym.agents.episode import AgentTask, Episode
-from agentgym.core.evaluation import Evaluation
 from agentgym.core.tools import ToolCall
 from agentgym.core.trajectory import Trajectory
+from agentgym.episodes.chat import TO_SAY
+from agentgym.episodes.episode import AgentTask, Episode
 from agentgym.integrations.base import adapter
-from agentgym.integrations.chat import TO_SAY
 from agentgym.scenarios.registry import ScenarioRegistry
+from agentgym.training.evaluation import Evaluation
 
 DEFER_BELOW = (0.5, 0.8, 0.95)
 

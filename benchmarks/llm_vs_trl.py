@@ -32,9 +32,9 @@ def ours(scenario: Any, updates: int, batch: int) -> tuple[Any, float]:
     import numpy as np
 
     from agentgym.core.rewards import assign_advantages
-    from agentgym.core.rollout import Rollout
     from agentgym.policies.base import Sampling
     from agentgym.policies.llm.policy import LlmPolicy
+    from agentgym.training.rollout import Rollout
 
     policy = LlmPolicy()
     rollout = Rollout(scenario, max_steps=10)
@@ -134,10 +134,10 @@ def main() -> None:
     options = parser(__doc__).parse_args()
     import torch
 
-    from agentgym.core.evaluation import evaluate
-    from agentgym.core.rollout import Rollout
     from agentgym.policies.llm.policy import LlmPolicy
     from agentgym.scenarios.registry import ScenarioRegistry
+    from agentgym.training.evaluation import evaluate
+    from agentgym.training.rollout import Rollout
 
     torch.set_num_threads(1)
     scenario = ScenarioRegistry.load("customer_support")

@@ -51,13 +51,13 @@ except ImportError:
 from _flat import Eyes, FlatEnvironment, Layout, PPOPlayer, Stream
 
 from agentgym import TrainedAgent, Trainer, TrainingConfig
-from agentgym.core.evaluation import Evaluation, evaluate
 from agentgym.core.events import EvaluationDone, Event, RunStarted
-from agentgym.core.rollout import Rollout
 from agentgym.core.task import Message, Split, Task
 from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.environment import Environment
 from agentgym.scenarios.registry import ScenarioRegistry
+from agentgym.training.evaluation import Evaluation, evaluate
+from agentgym.training.rollout import Rollout
 
 TARGET = 0.90
 ENVIRONMENTS = 16

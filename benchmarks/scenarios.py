@@ -29,7 +29,7 @@ from pathlib import Path
 from _common import Row, agentgym, mean_interval, measure, parser, report, say, table
 from _common import share as percent
 
-from agentgym.core.targets import AtMost
+from agentgym.core.metrics import AtMost
 
 FIGURES = {
     "code_review": ("issue_detection", "false_positive_rate", "explanation_quality"),

@@ -29,8 +29,8 @@ from _function_calls import write_tasks
 _RUN = """
 import json, sys
 from agentgym import TrainedAgent, Trainer
-from agentgym.core.evaluation import evaluate
-from agentgym.core.rollout import Rollout
+from agentgym.training.evaluation import evaluate
+from agentgym.training.rollout import Rollout
 from agentgym.policies.registry import create_policy
 from agentgym.scenarios.registry import ScenarioRegistry
 

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from agentgym.core.config import TrainingConfig
-    from agentgym.core.result import TrainingMetrics, TrainingResult
+    from agentgym.core.metrics import TrainingMetrics
+    from agentgym.core.result import TrainingResult
     from agentgym.core.task import Task
     from agentgym.core.tools import Tool
     from agentgym.core.trained_agent import TrainedAgent
-    from agentgym.core.trainer import Trainer
-    from agentgym.integrations.training import train
+    from agentgym.core.trainer import Trainer, train
     from agentgym.scenarios.base import Scenario
     from agentgym.scenarios.environment import Environment
     from agentgym.scenarios.registry import ScenarioRegistry
@@ -38,7 +38,7 @@ _HOMES = {
     "TrainingConfig": "agentgym.core.config",
     "TrainingMetrics": "agentgym.core.result",
     "TrainingResult": "agentgym.core.result",
-    "train": "agentgym.integrations.training",
+    "train": "agentgym.core.trainer",
 }
 
 __all__ = [

@@ -14,9 +14,9 @@ import pytest
 
 from agentgym.agents.aider import AiderAgentManager, Repository, repository_task
 from agentgym.agents.gateway import Gateway
-from agentgym.core.errors import UsageError
 from agentgym.core.task import Task
 from agentgym.core.tools import FailureKind
+from agentgym.errors import UsageError
 
 WRONG = "def add(a, b):\n    return a - b\n"
 TEST = (

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from agentgym.agents.gateway import Gateway
-from agentgym.agents.recorder import Recorder
 from agentgym.agents.sessions import Session
 from agentgym.core.task import Task
+from agentgym.episodes.recorder import Recorder
 
 TASK = Task("t", ())
 

@@ -27,24 +27,24 @@ from agentgym.agents import commands
 from agentgym.agents.backends import PolicyBackend
 from agentgym.agents.callables import CallableAgentManager, load_agent
 from agentgym.agents.commands import CommandAgentManager
-from agentgym.agents.episode import AgentTask, Worlds
 from agentgym.agents.gateway import Gateway
 from agentgym.agents.manager import (
+    AgentContext,
     AgentFailed,
     AgentManager,
     MixedAgentManager,
-    Workplace,
 )
 from agentgym.agents.rollout import AgentRollout
-from agentgym.core.errors import FailureBudgetExceeded, UsageError
 from agentgym.core.events import IterationDone
-from agentgym.core.rollout import FORK_EXPLORATION, Rollout
 from agentgym.core.task import Task
 from agentgym.core.tools import FailureKind
 from agentgym.core.trajectory import Step, Trajectory
+from agentgym.episodes.episode import AgentTask, EnvironmentPool
+from agentgym.errors import FailureBudgetExceeded, UsageError
 from agentgym.policies import registry
 from agentgym.policies.base import Sampling
 from agentgym.scenarios.base import Scenario
+from agentgym.training.rollout import FORK_EXPLORATION, Rollout
 
 COMMAND = f"{sys.executable} -S {Path(__file__).with_name('command_agent.py')}"
 
@@ -137,8 +137,8 @@ def gates(tiny: Any) -> Iterator[Gateway]:
 
 
 @pytest.fixture
-def worlds(scenario: Scenario) -> Iterator[Worlds]:
-    made = Worlds(scenario)
+def worlds(scenario: Scenario) -> Iterator[EnvironmentPool]:
+    made = EnvironmentPool(scenario)
     yield made
     made.close()
 
@@ -161,7 +161,7 @@ def leftovers() -> tuple[set[str], set[str]]:
 
 @pytest.mark.parametrize("kind", ["loop", "async_loop", "command"])
 def test_episodes_are_those_of_the_built_in_loop(
-    tiny: Any, scenario: Scenario, worlds: Worlds, tasks: list[Task], kind: str
+    tiny: Any, scenario: Scenario, worlds: EnvironmentPool, tasks: list[Task], kind: str
 ) -> None:
     policy = tiny[1]()
     rollout = Rollout(scenario, max_steps=10)
@@ -216,7 +216,7 @@ def test_siblings_are_repeated(
             replayed = [step.replayed for step in trajectory.steps]
             assert replayed == sorted(replayed, reverse=True)
             assert all(s.trace is None for s in trajectory.steps if s.replayed)
-            assert trajectory.total_reward is not None
+            assert trajectory.mean_reward is not None
     # States of siblings have the same names, so that they can be compared.
     for group in forked:
         assert len({t.steps[0].state_key for t in group.trajectories}) == 1
@@ -224,7 +224,11 @@ def test_siblings_are_repeated(
 
 
 def test_an_episode_that_goes_on_from_a_right_step(
-    tiny: Any, scenario: Scenario, worlds: Worlds, gates: Gateway, tasks: list[Task]
+    tiny: Any,
+    scenario: Scenario,
+    worlds: EnvironmentPool,
+    gates: Gateway,
+    tasks: list[Task],
 ) -> None:
     from agentgym.agents.manager import Assignment
 
@@ -247,7 +251,7 @@ def test_an_episode_that_goes_on_from_a_right_step(
 
 
 def test_an_agent_that_mends_what_it_is_told(
-    gates: Gateway, worlds: Worlds, tasks: list[Task]
+    gates: Gateway, worlds: EnvironmentPool, tasks: list[Task]
 ) -> None:
     from agentgym.agents.manager import Assignment
 
@@ -285,7 +289,7 @@ def test_an_agent_that_mends_what_it_is_told(
 
 
 def test_several_kinds_in_one_group(
-    gates: Gateway, worlds: Worlds, tasks: list[Task]
+    gates: Gateway, worlds: EnvironmentPool, tasks: list[Task]
 ) -> None:
     mixed = MixedAgentManager(
         [
@@ -306,7 +310,7 @@ def test_several_kinds_in_one_group(
 class Judging(CallableAgentManager):
     """Says itself what the work of its agents is worth."""
 
-    def judge(self, place: Workplace, trajectories: Any) -> None:
+    def judge(self, place: AgentContext, trajectories: Any) -> None:
         text = (place.folder / "answer").read_text()
         for trajectory in trajectories:
             trajectory.success, trajectory.outcome = text == "good", 1.0
@@ -326,7 +330,7 @@ def test_agents_that_bring_their_own_tools(gateway: Gateway) -> None:
             )
 
     class Mine(Judging):
-        def work(self, place: Workplace) -> str | None:
+        def work(self, place: AgentContext) -> str | None:
             folders.append(place.folder)
             (place.folder / "answer").write_text("good")
             return super().work(place)
@@ -402,7 +406,7 @@ FAULTS: dict[Callable[..., Any], FailureKind] = {
 
 @pytest.mark.parametrize("agent", FAULTS, ids=lambda agent: agent.__name__)
 def test_a_fault_costs_its_own_trajectory(
-    gates: Gateway, worlds: Worlds, tasks: list[Task], agent: Any
+    gates: Gateway, worlds: EnvironmentPool, tasks: list[Task], agent: Any
 ) -> None:
     unlucky = tasks[1].id
 
@@ -417,13 +421,13 @@ def test_a_fault_costs_its_own_trajectory(
     assert [t.task.id for t in played] == [t.id for t in tasks[:4]]
     broken = played.pop(1)
     assert broken.failure is FAULTS[agent] and broken.failure_text
-    assert broken.success is None and broken.total_reward is None
+    assert broken.success is None and broken.mean_reward is None
     assert all(t.failure is None and t.success is not None for t in played)
     assert leftovers() == before
 
 
 def test_agents_that_are_left_behind(
-    gates: Gateway, worlds: Worlds, tasks: list[Task]
+    gates: Gateway, worlds: EnvironmentPool, tasks: list[Task]
 ) -> None:
     end = threading.Event()
     warned: list[str] = []
@@ -499,7 +503,7 @@ with Gateway(PolicyBackend()) as gateway:
 )
 def test_programs_that_fail(
     gates: Gateway,
-    worlds: Worlds,
+    worlds: EnvironmentPool,
     tasks: list[Task],
     monkeypatch: pytest.MonkeyPatch,
     arguments: str,
@@ -515,7 +519,7 @@ def test_programs_that_fail(
 
 
 def test_a_program_is_killed_with_its_children(
-    gates: Gateway, worlds: Worlds, tasks: list[Task], tmp_path: Path
+    gates: Gateway, worlds: EnvironmentPool, tasks: list[Task], tmp_path: Path
 ) -> None:
     manager = CommandAgentManager(
         [*COMMAND.split(), "hang", str(tmp_path)], gates, worlds=worlds, time_limit=1.5
@@ -548,7 +552,9 @@ def test_commands_that_are_none(gateway: Gateway, command: str) -> None:
         CommandAgentManager(command, gateway)
 
 
-def test_too_many_failures(gates: Gateway, worlds: Worlds, scenario: Scenario) -> None:
+def test_too_many_failures(
+    gates: Gateway, worlds: EnvironmentPool, scenario: Scenario
+) -> None:
     manager = CallableAgentManager(
         raises, gates, worlds=worlds, failure_budget=0.2, concurrency=2
     )
@@ -558,7 +564,7 @@ def test_too_many_failures(gates: Gateway, worlds: Worlds, scenario: Scenario) -
 
 
 def test_a_world_that_breaks(tiny: Any, gates: Gateway, tasks: list[Task]) -> None:
-    worlds = Worlds(tiny[0](crash=True))
+    worlds = EnvironmentPool(tiny[0](crash=True))
     (broken,) = CallableAgentManager(loop, gates, worlds=worlds).deploy(tasks[:1])
     worlds.close()
     assert broken.failure is FailureKind.AGENT_CRASH
@@ -566,7 +572,7 @@ def test_a_world_that_breaks(tiny: Any, gates: Gateway, tasks: list[Task]) -> No
 
 
 def test_what_happens_after_the_end_does_not_matter(
-    gates: Gateway, worlds: Worlds, tasks: list[Task]
+    gates: Gateway, worlds: EnvironmentPool, tasks: list[Task]
 ) -> None:
     said = []
 
@@ -585,7 +591,7 @@ def test_what_happens_after_the_end_does_not_matter(
 def test_an_agent_that_fails_has_not_spoken(
     scenario: Scenario, gateway: Gateway, tasks: list[Task]
 ) -> None:
-    worlds = Worlds(scenario)
+    worlds = EnvironmentPool(scenario)
 
     def agent(task: AgentTask, base_url: str, api_key: str) -> None:
         said = decide(task, base_url, api_key, [{"role": "user", "content": "Hi"}])
@@ -598,7 +604,7 @@ def test_an_agent_that_fails_has_not_spoken(
 
 
 def test_an_agent_with_a_mind_of_its_own(
-    gates: Gateway, worlds: Worlds, tasks: list[Task]
+    gates: Gateway, worlds: EnvironmentPool, tasks: list[Task]
 ) -> None:
     def agent(task: AgentTask, base_url: str, api_key: str) -> str:
         decide(task, base_url, api_key, list(task.messages))

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from agentgym import Trainer, TrainingConfig
-from agentgym.core.errors import ConfigError, FailureBudgetExceeded, UsageError
 from agentgym.core.events import Warned
 from agentgym.engines.local import resolve
+from agentgym.errors import ConfigError, FailureBudgetExceeded, UsageError
 from agentgym.policies import registry
 
 ROOT = Path(__file__).parents[2]

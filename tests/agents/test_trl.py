@@ -12,9 +12,9 @@ import pytest
 from agentgym.agents.callables import CallableAgentManager
 from agentgym.agents.gateway import Gateway
 from agentgym.agents.trl import ModelBackend, parse_calls_in_text, tokens_of
-from agentgym.core.errors import UsageError
 from agentgym.core.task import Task
 from agentgym.core.trajectory import SampledTokens, Step, Trajectory
+from agentgym.errors import UsageError
 
 LETTERS = "abcdefgh "
 

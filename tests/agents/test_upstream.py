@@ -16,13 +16,13 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from agentgym.agents.callables import CallableAgentManager
-from agentgym.agents.episode import AgentTask
 from agentgym.agents.gateway import Gateway
 from agentgym.agents.manager import Assignment
 from agentgym.agents.sessions import Session
 from agentgym.agents.upstream import UpstreamBackend
 from agentgym.core.task import Task
 from agentgym.core.tools import FailureKind
+from agentgym.episodes.episode import AgentTask
 from agentgym.serving.server import Background
 
 CALL = {

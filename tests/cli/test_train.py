@@ -18,8 +18,8 @@ import pytest
 
 from agentgym.cli.train import read_config
 from agentgym.core.config import TrainingConfig
-from agentgym.core.errors import UsageError
 from agentgym.core.result import TrainingResult
+from agentgym.errors import UsageError
 from agentgym.store import Store
 
 TINY = "tiny_scenario:Tiny"

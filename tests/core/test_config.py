@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from agentgym.core.config import TrainingConfig, checked_options, config_error
-from agentgym.core.errors import ConfigError
+from agentgym.errors import ConfigError
 
 OPTIONS = {"patience": 2, "rate": 0.5, "strict": True, "label": "a", "free": None}
 
@@ -281,8 +281,8 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
 
 
 def test_who_plays_in_the_place_of_the_built_in_loop() -> None:
-    assert config().kinds_of_agents == 0
-    assert config(framework="crewai").kinds_of_agents == 1
+    assert config().agent_count == 0
+    assert config(framework="crewai").agent_count == 1
     several = config(agent="a:b, c:d", agent_command="run", framework="langchain")
     assert several.agent_names == ["a:b", "c:d"]
-    assert several.kinds_of_agents == 4
+    assert several.agent_count == 4

@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentgym.core.checkpoint import Progress
-from agentgym.core.control import Control, deferred_interrupt, obey
-from agentgym.core.errors import ConfigError
+from agentgym.core.control import Control, deferred_interrupt
 from agentgym.core.events import (
     Adjusted,
     Event,
@@ -21,6 +19,9 @@ from agentgym.core.events import (
     RunStopped,
     Warned,
 )
+from agentgym.errors import ConfigError
+from agentgym.training.checkpoint import Progress
+from agentgym.training.loop import apply_commands
 
 
 class Loop:
@@ -36,8 +37,8 @@ class Loop:
         self.bus = EventBus()
         self.bus.subscribe(self.heard.append)
 
-    def obey(self) -> float:
-        return obey(self.control, self.progress, self.bus, self._save)
+    def apply_commands(self) -> float:
+        return apply_commands(self.control, self.progress, self.bus, self._save)
 
     def _save(self) -> None:
         self.saved.append(dict(self.progress.settings))
@@ -45,7 +46,7 @@ class Loop:
 
 def test_nothing_asked_for() -> None:
     loop = Loop(Control())
-    assert loop.obey() == 0.0
+    assert loop.apply_commands() == 0.0
     assert not loop.heard and not loop.saved
 
 
@@ -53,11 +54,11 @@ def test_adjusting_is_saved_at_once() -> None:
     loop = Loop(Control())
     loop.control.adjust(learning_rate=0.5)
     loop.control.adjust(episodes=200)
-    loop.obey()
+    loop.apply_commands()
     assert loop.progress.settings == {"learning_rate": 0.5, "episodes": 200}
     assert loop.saved == [loop.progress.settings]
     assert loop.heard == [Adjusted(3, {"learning_rate": 0.5, "episodes": 200})]
-    loop.obey()
+    loop.apply_commands()
     assert len(loop.heard) == 1
 
 
@@ -96,7 +97,7 @@ def test_commands_from_elsewhere() -> None:
     ]
     loop = Loop(Control(lambda: [commands.pop(0)] if commands else []))
     for _ in range(5):
-        loop.obey()
+        loop.apply_commands()
     warnings = [event.text for event in loop.heard if isinstance(event, Warned)]
     assert len(warnings) == 3
     assert "entropy must be at least 0" in warnings[0]
@@ -110,7 +111,7 @@ def test_stopping_means_that_all_was_done() -> None:
     loop = Loop(Control())
     loop.control.stop("first")
     loop.control.stop("second")
-    loop.obey()
+    loop.apply_commands()
     assert loop.progress.settings["episodes"] == loop.progress.episodes
     assert loop.saved == [loop.progress.settings]
     assert loop.heard == [RunStopped("first")]
@@ -120,7 +121,7 @@ def test_interrupting_saves_and_leaves() -> None:
     loop = Loop(Control())
     loop.control.interrupt()
     with pytest.raises(KeyboardInterrupt):
-        loop.obey()
+        loop.apply_commands()
     assert len(loop.saved) == 1
 
 
@@ -137,7 +138,7 @@ def test_pausing_saves_and_waits_until_resumed() -> None:
     loop.control.request_pause()
     assert loop.control.paused
     _soon(loop.control.resume)
-    waited = loop.obey()
+    waited = loop.apply_commands()
     assert 0.2 < waited < 5
     assert loop.heard == [Paused(3), Resumed(3)]
     assert len(loop.saved) == 1
@@ -153,7 +154,7 @@ def test_a_pause_hears_commands() -> None:
         return [(order, {"entropy": 0.1} if order == "adjust" else {})]
 
     loop = Loop(Control(source))
-    loop.obey()
+    loop.apply_commands()
     assert loop.heard == [Paused(3), Adjusted(3, {"entropy": 0.1}), Resumed(3)]
 
 
@@ -161,14 +162,14 @@ def test_stopping_and_interrupting_end_a_pause() -> None:
     loop = Loop(Control())
     loop.control.request_pause()
     _soon(loop.control.stop)
-    loop.obey()
+    loop.apply_commands()
     assert isinstance(loop.heard[1], RunStopped)
 
     loop = Loop(Control())
     loop.control.request_pause()
     _soon(loop.control.interrupt)
     with pytest.raises(KeyboardInterrupt):
-        loop.obey()
+        loop.apply_commands()
 
 
 def test_the_first_ctrl_c_waits_for_the_second() -> None:

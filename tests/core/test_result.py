@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym.core.errors import FormatError
 from agentgym.core.result import (
     Interval,
     TrainingMetrics,
     TrainingResult,
     clean,
 )
+from agentgym.errors import FormatError
 
 
 def metrics(**values: Any) -> TrainingMetrics:

@@ -322,7 +322,7 @@ def test_rewards_of_kinds_are_comparable() -> None:
     made = [of("a", 10, 20), of("a", 30, 40), of("b", 1), of("b", 3), of("c", 5, 7)]
     assert comparable_rewards(made) == [[-1.5, -0.5], [0.5, 1.5], [-1], [1], [-1, 1]]
     # What was earned stays on record.
-    assert made[0].total_reward == 15
+    assert made[0].mean_reward == 15
     assert comparable_rewards(made[:2]) == [[10, 20], [30, 40]]
 
 

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym.core.errors import ScenarioError
 from agentgym.core.tools import (
     FailureKind,
     Tool,
@@ -24,6 +23,7 @@ from agentgym.core.tools import (
     parse_calls,
     tool_map,
 )
+from agentgym.errors import ScenarioError
 
 T = TypeVar("T")
 
@@ -134,7 +134,7 @@ def test_parameters_are_an_object_schema(wrong: Any) -> None:
 
 def test_a_broken_schema_is_named() -> None:
     broken = Tool("t", "a tool", {"type": "object", "properties": {"a": {"type": 5}}})
-    with pytest.raises(ScenarioError, match="Tool 't': parameters are no valid JSON"):
+    with pytest.raises(ScenarioError, match="Tool 't': invalid JSON schema"):
         broken.check_arguments({})
 
 
@@ -143,7 +143,7 @@ def test_arguments_are_checked() -> None:
     assert add.check_arguments({"a": 1, "b": 2}) is None
     assert add.check_arguments({"a": "1"}) == "a: '1' is not of type 'integer'"
     assert "required" in (add.check_arguments({}) or "")
-    assert "Additional" in (add.check_arguments({"a": 1, "c": 1}) or "")
+    assert "not an allowed property" in (add.check_arguments({"a": 1, "c": 1}) or "")
 
 
 def test_two_tools_of_one_name_are_refused() -> None:

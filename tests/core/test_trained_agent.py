@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentgym import Tool, TrainedAgent, Trainer, TrainingResult
-from agentgym.core.errors import (
+from agentgym.errors import (
     FormatError,
     MissingExtraError,
     ModelNotFoundError,

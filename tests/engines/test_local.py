@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 
 from agentgym import Trainer, TrainingConfig
-from agentgym.core.checkpoint import CheckpointFolder
 from agentgym.core.control import Control
-from agentgym.core.errors import (
+from agentgym.core.events import Event, IterationDone, Listener, RunFailed
+from agentgym.engines import get_engine
+from agentgym.engines.local import LocalEngine, resolve, trainable_components
+from agentgym.errors import (
     ConfigError,
     EngineNotFoundError,
     PolicyNotFoundError,
     ScenarioError,
     StoreError,
 )
-from agentgym.core.events import Event, IterationDone, Listener, RunFailed
-from agentgym.engines import get_engine
-from agentgym.engines.local import LocalEngine, resolve, trainable_components
 from agentgym.policies import registry
 from agentgym.store import Store
+from agentgym.training.checkpoint import CheckpointFolder
 
 TINY = Path(__file__).parents[1] / "integration"
 SCENARIO = "tiny_scenario:Tiny"

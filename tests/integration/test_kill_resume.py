@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from agentgym import Trainer
-from agentgym.core.checkpoint import CheckpointFolder
 from agentgym.core.control import Control
 from agentgym.core.events import Event, IterationDone
 from agentgym.policies.registry import create_policy
 from agentgym.store import Store
+from agentgym.training.checkpoint import CheckpointFolder
 
 HERE = Path(__file__).parent
 

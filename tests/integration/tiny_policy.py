@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from agentgym.core.errors import FormatError
 from agentgym.core.tools import ToolCall
 from agentgym.core.trajectory import Group
+from agentgym.errors import FormatError
 from agentgym.policies.base import (
     GREEDY,
     Decision,

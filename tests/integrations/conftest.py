@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from agentgym import TrainedAgent, Trainer
-from agentgym.agents.episode import AgentTask, Episode
-from agentgym.core.rollout import Rollout
 from agentgym.core.task import Task
 from agentgym.core.trajectory import Trajectory
+from agentgym.episodes.episode import AgentTask, Episode
 from agentgym.integrations.base import switch_off_telemetry
 from agentgym.scenarios.customer_support.tools import WRITING_TOOLS
 from agentgym.scenarios.registry import ScenarioRegistry
+from agentgym.training.rollout import Rollout
 
 # Before any framework is imported by a test.
 switch_off_telemetry()

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import agentgym
-from agentgym.core.errors import FailureBudgetExceeded
 from agentgym.core.result import TrainingResult
-from agentgym.integrations.given import name_of
+from agentgym.errors import FailureBudgetExceeded
+from agentgym.utils.objects import name_of
 
 
 def write_tasks(folder: Path) -> Path:

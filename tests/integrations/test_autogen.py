@@ -19,13 +19,13 @@ from autogen_core.tools import FunctionTool, StaticWorkbench
 from errands import check_breaks_its_episodes, check_is_given_up, train, write_tasks
 
 from agentgym import TrainedAgent, Trainer
-from agentgym.core.errors import UsageError
 from agentgym.core.events import Event, IterationDone
 from agentgym.core.tools import ToolCall, ToolRunner
+from agentgym.episodes.chat import ChatModel
+from agentgym.errors import UsageError
 from agentgym.integrations.autogen import AgentGymClient
 from agentgym.integrations.base import adapter
-from agentgym.integrations.chat import Mind
-from agentgym.integrations.given import name_of
+from agentgym.utils.objects import name_of
 
 
 def test_an_assistant(trained: TrainedAgent, shop: Any) -> None:
@@ -61,7 +61,7 @@ def test_a_selector_on_our_client(trained: TrainedAgent, shop: Any) -> None:
     ended = TextMessageTermination("clerk") | TextMessageTermination("deputy")
     team = SelectorGroupChat(
         clerks,
-        model_client=AgentGymClient(Mind.of(trained)),
+        model_client=AgentGymClient(ChatModel.of(trained)),
         termination_condition=ended,
     )
     result = asyncio.run(team.run(task=shop.prompt))
@@ -88,7 +88,7 @@ def build(
     tools: Any = (get_report, call_taxi), name: str = "helper", **options: Any
 ) -> AssistantAgent:
     # Its own model, which is never asked in training.
-    client = AgentGymClient(Mind(lambda request: pytest.fail("asked")))
+    client = AgentGymClient(ChatModel(lambda request: pytest.fail("asked")))
     given = None if tools is None else list(tools)
     return AssistantAgent(name, client, tools=given, **options)
 

@@ -12,11 +12,11 @@ from autogen import ConversableAgent, GroupChat, GroupChatManager
 from errands import check_breaks_its_episodes, check_is_given_up, train
 
 from agentgym import TrainedAgent
-from agentgym.core.errors import UsageError
 from agentgym.core.tools import ToolCall, ToolRunner
+from agentgym.episodes.chat import ChatModel
+from agentgym.errors import UsageError
 from agentgym.integrations.autogen_classic import llm_config, model_client
 from agentgym.integrations.base import adapter
-from agentgym.integrations.chat import Mind
 
 
 def _user(**options: Any) -> ConversableAgent:
@@ -61,7 +61,7 @@ def test_a_group(trained: TrainedAgent, shop: Any, method: Any) -> None:
         max_round=12,
         speaker_selection_method=method,
         select_speaker_auto_llm_config=llm_config(),
-        select_speaker_auto_model_client_cls=model_client(Mind.of(trained)),
+        select_speaker_auto_model_client_cls=model_client(ChatModel.of(trained)),
     )
     manager = GroupChatManager(group, llm_config=False, is_termination_msg=_answered)
     user = ConversableAgent("customer", human_input_mode="NEVER", llm_config=False)

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from agentgym import TrainedAgent, Trainer
-from agentgym.core.errors import ConfigError, MissingExtraError, UsageError
 from agentgym.core.tools import Tool, ToolCall
+from agentgym.episodes.chat import MAX_CALLS, ChatModel, Turn, jsonable, retold
+from agentgym.errors import ConfigError, MissingExtraError, UsageError
 from agentgym.integrations import react
 from agentgym.integrations.base import (
     ADAPTERS,
@@ -26,10 +27,9 @@ from agentgym.integrations.base import (
     live_tools,
     signature_tool,
 )
-from agentgym.integrations.chat import MAX_CALLS, Mind, Turn, jsonable, retold
-from agentgym.integrations.given import name_of
 from agentgym.scenarios.registry import ScenarioRegistry
 from agentgym.scenarios.task_file.scenario import load_function
+from agentgym.utils.objects import name_of
 
 ROOT = Path(__file__).parents[2]
 LOOKUP = {
@@ -172,7 +172,7 @@ def test_two_tools_of_one_name() -> None:
 
 def test_a_tool_with_a_broken_schema() -> None:
     tool = Tool("add", "Adds.", {"type": "object", "properties": {"a": {"type": 3}}})
-    with pytest.raises(UsageError, match="no valid JSON schema"):
+    with pytest.raises(UsageError, match="invalid JSON schema"):
         checked_tools([tool], "The agent")
 
 
@@ -220,32 +220,32 @@ def test_tools_that_cannot_be_told_apart_or_understood(trained: TrainedAgent) ->
 # The shared core -------------------------------------------------------------------
 
 
-def _ask(trained: TrainedAgent, **options: Any) -> tuple[Turn, Mind]:
-    mind = Mind.of(trained, **options)
+def _ask(trained: TrainedAgent, **options: Any) -> tuple[Turn, ChatModel]:
+    chat = ChatModel.of(trained, **options)
     tools = [tool.to_openai() for tool in trained.tools]
     said = [{"role": "user", "content": "Where is my parcel? My order is 12345."}]
-    turn, _ = mind.decide(said, tools)
-    return turn, mind
+    turn, _ = chat.decide(said, tools)
+    return turn, chat
 
 
 def test_the_policy_decides_alone(trained: TrainedAgent) -> None:
-    turn, mind = _ask(trained)
+    turn, chat = _ask(trained)
     assert turn is Turn.ACT
-    assert mind.savings.decided == 1 and mind.savings.tokens_saved > 0
-    assert mind.savings.llm_calls == 0
+    assert chat.savings.decided == 1 and chat.savings.tokens_saved > 0
+    assert chat.savings.llm_calls == 0
 
 
 def test_where_it_is_unsure_the_language_model_decides(trained: TrainedAgent) -> None:
-    turn, mind = _ask(trained, llm=object(), defer_below=1.0)
+    turn, chat = _ask(trained, llm=object(), defer_below=1.0)
     assert turn is Turn.DEFER
-    assert mind.savings.deferred == mind.savings.llm_calls == 1
+    assert chat.savings.deferred == chat.savings.llm_calls == 1
 
 
 def test_deferring_needs_somebody_to_defer_to(trained: TrainedAgent) -> None:
     with pytest.raises(UsageError, match="llm="):
-        Mind.of(trained, defer_below=0.5)
+        ChatModel.of(trained, defer_below=0.5)
     with pytest.raises(UsageError, match="from 0 to 1"):
-        Mind.of(trained, llm=object(), defer_below=7)
+        ChatModel.of(trained, llm=object(), defer_below=7)
 
 
 def test_an_agent_that_never_stops_is_stopped(trained: TrainedAgent) -> None:
@@ -256,14 +256,14 @@ def test_an_agent_that_never_stops_is_stopped(trained: TrainedAgent) -> None:
         messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
         result = {"role": "tool", "tool_call_id": f"call_{i}", "content": "{}"}
         messages.append(result)
-    _, answer = Mind.of(trained).decide(messages, tools)
+    _, answer = ChatModel.of(trained).decide(messages, tools)
     assert not answer.completion.calls
     assert "20 calls in a row" in str(answer.completion.content)
 
 
 def test_a_request_that_makes_no_sense(trained: TrainedAgent) -> None:
     with pytest.raises(UsageError, match="messages must be a list"):
-        Mind.of(trained).decide([])
+        ChatModel.of(trained).decide([])
 
 
 def test_a_conversation_retold_says_what_to_say_and_has_no_calls(
@@ -271,7 +271,7 @@ def test_a_conversation_retold_says_what_to_say_and_has_no_calls(
 ) -> None:
     call = ToolCall("look", {"at": 1}, "c").to_openai()
     # Without tools there is nothing to do but to speak.
-    turn, answer = Mind.of(trained, llm=object()).decide(
+    turn, answer = ChatModel.of(trained, llm=object()).decide(
         [{"role": "user", "content": "hello"}], ()
     )
     assert turn is Turn.WORDS and answer.completion.content

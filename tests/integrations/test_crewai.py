@@ -14,10 +14,10 @@ from crewai.tools import tool
 from errands import check_breaks_its_episodes, check_is_given_up, train
 
 from agentgym import TrainedAgent
-from agentgym.core.errors import FailureBudgetExceeded, UsageError
 from agentgym.core.tools import ToolCall, ToolRunner
+from agentgym.episodes.chat import MODEL, ChatModel
+from agentgym.errors import FailureBudgetExceeded, UsageError
 from agentgym.integrations.base import adapter
-from agentgym.integrations.chat import MODEL, Mind
 from agentgym.integrations.crewai import AgentGymLLM
 
 
@@ -75,7 +75,7 @@ def call_taxi(number: int) -> str:
 
 def build(tools: Any = (get_report, call_taxi)) -> Agent:
     # Its own model, which is never asked in training.
-    llm = AgentGymLLM(model=MODEL, mind=Mind(lambda request: pytest.fail("asked")))
+    llm = AgentGymLLM(model=MODEL, chat=ChatModel(lambda request: pytest.fail("asked")))
     return Agent(
         role="Helper",
         goal="Help with {request}",

@@ -27,10 +27,10 @@ from langchain_core.tools import tool
 
 import agentgym
 from agentgym import TrainedAgent
-from agentgym.core.errors import FailureBudgetExceeded, UsageError
 from agentgym.core.tools import ToolRunner
+from agentgym.episodes.chat import TO_SAY
+from agentgym.errors import FailureBudgetExceeded, UsageError
 from agentgym.integrations.base import adapter
-from agentgym.integrations.chat import TO_SAY
 from agentgym.integrations.langchain import AgentGymMiddleware
 
 HERE = Path(__file__).parent
@@ -97,17 +97,17 @@ def test_awaited_and_streamed(trained: TrainedAgent, shop: Any) -> None:
 
 
 def test_the_chat_model_for_itself(trained: TrainedAgent) -> None:
-    from agentgym.integrations.chat import Mind
+    from agentgym.episodes.chat import ChatModel
     from agentgym.integrations.langchain import AgentGymChat
 
     tools = [t.to_openai() for t in trained.tools]
-    model = AgentGymChat(mind=Mind.of(trained)).bind_tools(tools)
+    model = AgentGymChat(chat=ChatModel.of(trained)).bind_tools(tools)
     question = "Where is my parcel? My order is 12345."
     single = model.invoke(question)
     both = model.batch([question, question])
     assert single.tool_calls[0]["args"] == both[1].tool_calls[0]["args"]
     assert 0 <= single.response_metadata["confidence"] <= 1
-    forced = AgentGymChat(mind=Mind.of(trained)).bind_tools(
+    forced = AgentGymChat(chat=ChatModel.of(trained)).bind_tools(
         tools, tool_choice="track_shipment"
     )
     assert forced.invoke(question).tool_calls[0]["name"] == "track_shipment"

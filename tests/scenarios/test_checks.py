@@ -310,7 +310,7 @@ BROKEN: list[tuple[str, Any, str]] = [
     (
         "tool_schemas_valid",
         lambda: with_tools(SWITCH, tool(parameters=BAD_SCHEMA)),
-        "no valid JSON schema: properties.a.type",
+        "invalid JSON schema: properties.a.type",
     ),
     (
         "tool_schemas_valid",

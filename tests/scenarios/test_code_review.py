@@ -16,11 +16,11 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from agentgym import Trainer
-from agentgym.core.errors import MissingExtraError
-from agentgym.core.targets import AtMost
+from agentgym.core.metrics import AtMost
 from agentgym.core.task import DIFFICULTIES, SPLITS, Split, Task
 from agentgym.core.tools import FailureKind, ToolCall, ToolError, ToolRunner, tool_map
 from agentgym.core.trajectory import Trajectory
+from agentgym.errors import MissingExtraError
 from agentgym.scenarios.checks import check_scenario
 from agentgym.scenarios.code_review import scenario as scenario_module
 from agentgym.scenarios.code_review import tools

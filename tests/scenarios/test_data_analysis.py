@@ -21,9 +21,9 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from PIL import Image
 
-from agentgym.core.errors import MissingExtraError
 from agentgym.core.task import DIFFICULTIES, SPLITS, Split, Task
 from agentgym.core.tools import FailureKind, ToolCall, ToolError, ToolRunner, tool_map
+from agentgym.errors import MissingExtraError
 from agentgym.policies.calls.candidates import described_values
 from agentgym.scenarios.checks import check_scenario
 from agentgym.scenarios.data_analysis import charts, datasets, tools

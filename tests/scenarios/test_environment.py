@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from agentgym.core.errors import ScenarioError
-from agentgym.core.rollout import act
 from agentgym.core.task import Message, Task
 from agentgym.core.tools import (
     FailureKind,
@@ -22,8 +20,10 @@ from agentgym.core.tools import (
     ToolRunner,
 )
 from agentgym.core.trajectory import Step
+from agentgym.errors import ScenarioError
 from agentgym.scenarios.customer_support.scenario import CustomerSupport
 from agentgym.scenarios.environment import RIGHT, Environment, Verdict
+from agentgym.training.rollout import act
 
 NUMBER = {
     "type": "object",

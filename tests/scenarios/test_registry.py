@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentgym.core.errors import ConfigError, ScenarioError, ScenarioNotFoundError
+from agentgym.errors import ConfigError, ScenarioError, ScenarioNotFoundError
 from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.customer_support.scenario import CustomerSupport
 from agentgym.scenarios.registry import (
@@ -44,7 +44,7 @@ class Raising(CustomerSupport):
 
 class Refusing(CustomerSupport):
     def __init__(self, **options):
-        from agentgym.core.errors import ConfigError
+        from agentgym.errors import ConfigError
         raise ConfigError("not today")
 
 value = 3

@@ -19,7 +19,7 @@ from agentgym.serving.protocol import (
     parse_chat,
     parse_json,
 )
-from agentgym.serving.tools import ToolShelf
+from agentgym.serving.tools import ToolCache
 
 USER = {"role": "user", "content": "Hi"}
 TOOLS = [
@@ -29,7 +29,7 @@ NAMED = {"type": "function", "function": {"name": "refund"}}
 
 
 def _parse(**fields: Any) -> ChatRequest:
-    return parse_chat({"model": "m", "messages": [USER], **fields}, ToolShelf())
+    return parse_chat({"model": "m", "messages": [USER], **fields}, ToolCache())
 
 
 def _count(text: str) -> int:

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from agentgym.core.errors import ServingError, UsageError
+from agentgym.errors import ServingError, UsageError
 from agentgym.serving import server
 
 

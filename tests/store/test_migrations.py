@@ -14,7 +14,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from agentgym.core.errors import RunNotFoundError, StoreError
+from agentgym.errors import RunNotFoundError, StoreError
 from agentgym.store import Store, database
 from agentgym.store.schema import REVISIONS, Base
 

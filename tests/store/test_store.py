@@ -31,7 +31,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentgym.core.errors import (
+from agentgym.errors import (
     ConfigError,
     MissingExtraError,
     ModelNotFoundError,

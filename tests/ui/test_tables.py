@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from agentgym.core.targets import AtMost
+from agentgym.core.metrics import AtMost
 from agentgym.ui import tables
 from agentgym.ui.tables import Table, before_after, episode_lines, failure_line
 

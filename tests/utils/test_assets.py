@@ -27,7 +27,7 @@ from typing import Any
 
 import pytest
 
-from agentgym.core.errors import AssetError
+from agentgym.errors import AssetError
 from agentgym.utils import assets
 from agentgym.utils.assets import MINILM, Asset, ChecksumError, fetch, rich_progress
 

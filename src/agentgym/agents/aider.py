@@ -13,11 +13,11 @@ from typing import Any
 
 from agentgym.agents.commands import run_command
 from agentgym.agents.gateway import Gateway
-from agentgym.agents.manager import AgentFailed, AgentManager, Workplace
+from agentgym.agents.manager import AgentContext, AgentFailed, AgentManager
 from agentgym.agents.sandbox import run_sandboxed
-from agentgym.core.errors import AssetError, UsageError
 from agentgym.core.task import Task
 from agentgym.core.trajectory import Trajectory
+from agentgym.errors import AssetError, UsageError
 from agentgym.utils.files import file_lock, user_cache_dir
 
 AIDER = "aider-chat==0.86.2"
@@ -84,7 +84,7 @@ class AiderAgentManager(AgentManager):
         self._test_seconds = test_seconds
         self.diffs: dict[str, str] = {}
 
-    def work(self, place: Workplace) -> str | None:
+    def work(self, place: AgentContext) -> str | None:
         """See `AgentManager.work`."""
         repository = _repository(place.task.world)
         clone = place.folder / "repository"
@@ -120,7 +120,7 @@ class AiderAgentManager(AgentManager):
         )
         return None
 
-    def judge(self, place: Workplace, trajectories: Sequence[Trajectory]) -> None:
+    def judge(self, place: AgentContext, trajectories: Sequence[Trajectory]) -> None:
         """Runs the repository's tests; every step earns what they say."""
         repository = _repository(place.task.world)
         clone = place.folder / "repository"

@@ -14,7 +14,7 @@ from agentgym.serving.deciding import Answer, answer_all
 from agentgym.serving.errors import ApiError
 from agentgym.serving.http import overloaded
 from agentgym.serving.protocol import ChatRequest, parse_chat
-from agentgym.serving.tools import ToolShelf
+from agentgym.serving.tools import ToolCache
 
 
 @dataclass(slots=True)
@@ -114,7 +114,7 @@ class PolicyBackend(Backend):
     def __init__(self, policy: Policy | None = None, sampling: Sampling = GREEDY):
         self._policy = policy
         self._sampling = sampling
-        self._shelf = ToolShelf()
+        self._shelf = ToolCache()
         self._deciding = threading.Lock()
         self._batcher: Batcher[tuple[ChatRequest, Question], Answer] = Batcher(
             self._decide

@@ -12,12 +12,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agentgym.agents.episode import Worlds
 from agentgym.agents.gateway import Gateway
-from agentgym.agents.manager import AgentFailed, AgentManager, Assignment, Workplace
-from agentgym.core.errors import UsageError
+from agentgym.agents.manager import AgentContext, AgentFailed, AgentManager, Assignment
 from agentgym.core.tools import FailureKind
 from agentgym.core.trajectory import Trajectory
+from agentgym.episodes.episode import EnvironmentPool
+from agentgym.errors import UsageError
 from agentgym.integrations.base import framework_of, switch_off_telemetry
 from agentgym.utils.threads import ThreadForEachCall
 
@@ -60,7 +60,7 @@ class CallableAgentManager(AgentManager):
         return sum(not run.ended.is_set() for run in self._left)
 
     def play(
-        self, assignments: Sequence[Assignment], worlds: Worlds | None = None
+        self, assignments: Sequence[Assignment], worlds: EnvironmentPool | None = None
     ) -> list[list[Trajectory]]:
         """See `AgentManager.play`."""
         played = super().play(assignments, worlds)
@@ -75,7 +75,7 @@ class CallableAgentManager(AgentManager):
             )
         return played
 
-    def work(self, place: Workplace) -> str | None:
+    def work(self, place: AgentContext) -> str | None:
         """See `AgentManager.work`."""
         run = _Run(self._agent, place)
         thread = threading.Thread(target=run, name="agentgym-callable", daemon=True)
@@ -100,7 +100,7 @@ class CallableAgentManager(AgentManager):
 
 
 class _Run:
-    def __init__(self, agent: Agent, place: Workplace) -> None:
+    def __init__(self, agent: Agent, place: AgentContext) -> None:
         self._agent = agent
         self._place = place
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -190,7 +190,7 @@ def load_agent(path: str) -> Agent:
 
 
 def _of_framework(framework: str, make: Callable[[], Any], *, factory: bool) -> Agent:
-    from agentgym.integrations.seats import FrameworkAgent
+    from agentgym.integrations.harness import FrameworkAgent
 
     return FrameworkAgent(framework, make, factory=factory)
 

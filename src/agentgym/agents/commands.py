@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from agentgym.agents.gateway import Gateway
-from agentgym.agents.manager import AgentFailed, AgentManager, Workplace
-from agentgym.core.errors import UsageError
+from agentgym.agents.manager import AgentContext, AgentFailed, AgentManager
 from agentgym.core.tools import FailureKind
+from agentgym.errors import UsageError
 from agentgym.integrations.base import NO_TELEMETRY
 
 MAX_OUTPUT = 64 << 20
@@ -64,7 +64,7 @@ class CommandAgentManager(AgentManager):
         self._command = arguments
         self._environment = dict(environment)
 
-    def work(self, place: Workplace) -> str | None:
+    def work(self, place: AgentContext) -> str | None:
         """See `AgentManager.work`."""
         run_command(
             [part.replace("{prompt}", place.task.prompt) for part in self._command],
@@ -98,7 +98,7 @@ def parse_command(command: str | Sequence[str]) -> list[str]:
 
 def run_command(
     command: Sequence[str],
-    place: Workplace,
+    place: AgentContext,
     folder: Path,
     time_limit: float,
     environment: Mapping[str, str] = {},
@@ -138,7 +138,7 @@ def run_command(
 
 def _wait(
     process: subprocess.Popen[bytes],
-    place: Workplace,
+    place: AgentContext,
     output: IO[bytes],
     time_limit: float,
 ) -> int:
@@ -154,7 +154,7 @@ def _wait(
     )
 
 
-def _variables(place: Workplace) -> dict[str, str]:
+def _variables(place: AgentContext) -> dict[str, str]:
     return {
         "OPENAI_BASE_URL": place.base_url,
         "OPENAI_API_BASE": place.base_url,

@@ -36,16 +36,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agentgym.agents.backends import Answered, Backend, Question, Relay
-from agentgym.agents.continuity import Context
-from agentgym.agents.episode import AgentTask, Episode
 from agentgym.agents.sessions import (
     MAX_REQUESTS,
-    Draws,
+    SamplingSeed,
     Session,
     farewell,
     message_of,
 )
-from agentgym.core.errors import ServingError
+from agentgym.episodes.continuity import Context
+from agentgym.episodes.episode import AgentTask, Episode
+from agentgym.errors import ServingError
 from agentgym.serving import server
 from agentgym.serving.answers import encode, events, model_dict
 from agentgym.serving.completions import (
@@ -138,7 +138,7 @@ class Gateway:
         episode: Episode | None = None,
         *,
         max_requests: int = MAX_REQUESTS,
-        draws: Draws | None = None,
+        draws: SamplingSeed | None = None,
     ) -> Session:
         """Opens an endpoint.
 

@@ -26,15 +26,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agentgym.agents.continuity import Continuity
-from agentgym.agents.episode import AgentTask, Episode, Worlds
 from agentgym.agents.gateway import Gateway
-from agentgym.agents.recorder import warnings_of
-from agentgym.agents.sessions import MAX_REQUESTS, Draws, Session
-from agentgym.core.errors import AgentGymError, FailureBudgetExceeded
+from agentgym.agents.sessions import MAX_REQUESTS, SamplingSeed, Session
 from agentgym.core.task import Task
 from agentgym.core.tools import FailureKind
 from agentgym.core.trajectory import Trajectory
+from agentgym.episodes.continuity import Continuity
+from agentgym.episodes.episode import AgentTask, EnvironmentPool, Episode
+from agentgym.episodes.recorder import warnings_of
+from agentgym.errors import AgentGymError, FailureBudgetExceeded
 
 _FEWEST = 20
 """Episodes that must have ended before a failure budget is looked at."""
@@ -67,10 +67,10 @@ class Assignment:
     task: Task
     seed: int = 0
     sibling: Trajectory | None = None
-    draws: Draws | None = None
+    draws: SamplingSeed | None = None
 
 
-class Workplace:
+class AgentContext:
     """What one agent finds: its task, its endpoint, a folder.
 
     Attributes:
@@ -119,7 +119,7 @@ class AgentManager(ABC):
         gateway: Gateway,
         *,
         kind: str = "agent",
-        worlds: Worlds | None = None,
+        worlds: EnvironmentPool | None = None,
         concurrency: int = 8,
         time_limit: float = 120.0,
         failure_budget: float = 1.0,
@@ -150,7 +150,7 @@ class AgentManager(ABC):
         self._warned: set[Continuity] = set()
 
     @abstractmethod
-    def work(self, place: Workplace) -> str | None:
+    def work(self, place: AgentContext) -> str | None:
         """Runs one agent to its end, within `time_limit`.
 
         Called in a thread of its own. Whatever it starts must have ended when it
@@ -164,7 +164,7 @@ class AgentManager(ABC):
         """
 
     def judge(  # noqa: B027
-        self, place: Workplace, trajectories: Sequence[Trajectory]
+        self, place: AgentContext, trajectories: Sequence[Trajectory]
     ) -> None:
         """Says what an agent's work was worth, where there is no world that does.
 
@@ -192,7 +192,7 @@ class AgentManager(ABC):
         return rollout_func(self)
 
     def play(
-        self, assignments: Sequence[Assignment], worlds: Worlds | None = None
+        self, assignments: Sequence[Assignment], worlds: EnvironmentPool | None = None
     ) -> list[list[Trajectory]]:
         """The same for episodes with seeds and siblings; one list for each.
 
@@ -241,7 +241,7 @@ class AgentManager(ABC):
     def _one(
         self,
         assignment: Assignment,
-        worlds: Worlds | None,
+        worlds: EnvironmentPool | None,
         stopping: threading.Event,
         breaks: Counter[Continuity],
     ) -> list[Trajectory]:
@@ -260,7 +260,7 @@ class AgentManager(ABC):
                 episode, max_requests=self.max_requests, draws=assignment.draws
             )
             stack.callback(self.gateway.close, session)
-            place = Workplace(
+            place = AgentContext(
                 AgentTask(assignment.task, episode, partial(self.gateway.ask, session)),
                 self.gateway.url(session),
                 session.key,
@@ -291,7 +291,7 @@ class AgentManager(ABC):
 
     def _collect(
         self,
-        place: Workplace,
+        place: AgentContext,
         session: Session,
         broken: Trajectory,
         failed: AgentFailed | None,
@@ -348,7 +348,7 @@ class MixedAgentManager:
         self.managers = list(managers)
 
     def play(
-        self, assignments: Sequence[Assignment], worlds: Worlds | None = None
+        self, assignments: Sequence[Assignment], worlds: EnvironmentPool | None = None
     ) -> list[list[Trajectory]]:
         """See `AgentManager.play`; all kinds run at the same time.
 

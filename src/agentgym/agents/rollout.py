@@ -9,20 +9,20 @@ from typing import Any
 from agentgym.agents.backends import PolicyBackend
 from agentgym.agents.callables import CallableAgentManager, load_agent
 from agentgym.agents.commands import CommandAgentManager, parse_command
-from agentgym.agents.episode import Worlds
 from agentgym.agents.gateway import Gateway
 from agentgym.agents.manager import AgentManager, Assignment, MixedAgentManager
-from agentgym.agents.sessions import Draws
+from agentgym.agents.sessions import SamplingSeed
 from agentgym.core.config import TrainingConfig
-from agentgym.core.rollout import Rollout, right_steps
 from agentgym.core.task import Task
 from agentgym.core.tools import Tool, ToolCall
 from agentgym.core.trajectory import Group, Trajectory
+from agentgym.episodes.episode import EnvironmentPool
 from agentgym.integrations.base import adapter
-from agentgym.integrations.seats import FrameworkAgent, scenario_agent
+from agentgym.integrations.harness import FrameworkAgent, scenario_agent
 from agentgym.policies.base import Decider, Policy, Sampling
 from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.task_file.scenario import TaskFile
+from agentgym.training.rollout import Rollout, right_steps
 
 
 class AgentRollout(Rollout):
@@ -54,7 +54,9 @@ class AgentRollout(Rollout):
             on_warning: Told what a person should look into.
         """
         super().__init__(scenario, max_steps=max_steps, tool_timeout=tool_timeout)
-        self._worlds = Worlds(scenario, max_steps=max_steps, tool_timeout=tool_timeout)
+        self._worlds = EnvironmentPool(
+            scenario, max_steps=max_steps, tool_timeout=tool_timeout
+        )
         self._backend = PolicyBackend()
         self._problems: list[Exception] = []
         self._warned: set[str] = set()
@@ -126,7 +128,7 @@ class AgentRollout(Rollout):
                 # Those that branch off at the same place take turns there.
                 wrong = len(right_steps(siblings[i]))
                 peers += "".join(s.state_key for s in siblings[i].steps[wrong:][:1])
-            assigned.draws = Draws((common, i), self._order, self._turns[peers])
+            assigned.draws = SamplingSeed((common, i), self._order, self._turns[peers])
             self._turns[peers] += 1
             assignments.append(assigned)
         self._backend.use(policy, sampling)
@@ -195,7 +197,7 @@ def manager_maker(
     agents = {name: load_agent(name) for name in config.agent_names}
     if config.framework is not None:
         agents[config.framework] = scenario_agent(config.framework, scenario)
-    share = max(1, config.agent_concurrency // config.kinds_of_agents)
+    share = max(1, config.agent_concurrency // config.agent_count)
     options: dict[str, Any] = {
         "time_limit": config.agent_timeout,
         "on_warning": on_warning,
@@ -233,10 +235,10 @@ def _tell(
             f"The agent's tools run live in training: {', '.join(live)}. Name those "
             "that must not in dry_run."
         )
-    if agent.unforgettable:
+    if agent.persistent_state:
         on_warning(
-            f"The agent keeps {agent.unforgettable} from one episode to the next, which"
-            " cannot be reset from here. Reset it in a sandbox, or do without it."
+            f"The agent keeps {agent.persistent_state} between episodes, and AgentGym "
+            "can't reset it. Reset it in a sandbox, or remove it."
         )
     if agent.concurrency == 1:
         on_warning(

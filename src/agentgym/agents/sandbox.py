@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentgym.agents.commands import kill_with_children
-from agentgym.core.errors import UsageError
+from agentgym.errors import UsageError
 
 _NO_NETWORK = 97
 """Exit code of the launcher where the network cannot be taken away."""

@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from agentgym.agents.continuity import Context
-from agentgym.agents.episode import Episode
-from agentgym.agents.recorder import Exchange, Recorder
-from agentgym.core.rollout import FORK_EXPLORATION, step_of
 from agentgym.core.task import Message
 from agentgym.core.tools import ToolCall, parse_calls
 from agentgym.core.trajectory import Step
+from agentgym.episodes.continuity import Context
+from agentgym.episodes.episode import Episode
+from agentgym.episodes.recorder import Exchange, Recorder
 from agentgym.policies.base import Decision, Turn
 from agentgym.serving.answers import Completion
 from agentgym.serving.deciding import Answer
 from agentgym.serving.errors import ApiError
+from agentgym.training.rollout import FORK_EXPLORATION, step_of
 
 MAX_REQUESTS = 200
 """That a session answers, if nothing else is said."""
@@ -35,7 +35,7 @@ _CONVERSATIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Draws:
+class SamplingSeed:
     """What the random draws of one episode follow from: not from who asks first.
 
     Attributes:
@@ -62,7 +62,10 @@ class Session:
     """
 
     def __init__(
-        self, episode: Episode | None, max_requests: int, draws: Draws | None = None
+        self,
+        episode: Episode | None,
+        max_requests: int,
+        draws: SamplingSeed | None = None,
     ) -> None:
         self.id = secrets.token_hex(8)
         self.key = f"sk-{secrets.token_hex(16)}"

@@ -23,16 +23,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agentgym.agents.backends import Backend, Question
-from agentgym.core.errors import UsageError
 from agentgym.core.task import Message, Task
 from agentgym.core.tools import ToolCall
 from agentgym.core.trajectory import SampledTokens, Trajectory
+from agentgym.errors import UsageError
 from agentgym.policies.base import Decision
 from agentgym.serving.answers import Completion, FinishReason
 from agentgym.serving.deciding import Answer
 from agentgym.serving.errors import ApiError
 from agentgym.serving.protocol import parse_chat
-from agentgym.serving.tools import ToolShelf
+from agentgym.serving.tools import ToolCache
 
 if TYPE_CHECKING:
     from agentgym.agents.manager import AgentManager
@@ -63,7 +63,7 @@ class ModelBackend(Backend):
         self._max_tokens = max_tokens
         self._prompt = prompt
         self._parse = parse or parse_calls_in_text
-        self._shelf = ToolShelf()
+        self._shelf = ToolCache()
         self._lock = threading.Lock()
         self._model: Any = None
         self._tokenizer: Any = None
@@ -279,7 +279,7 @@ def _row(trajectory: Trajectory, prompt: Sequence[int]) -> dict[str, Any]:
         "env_mask": mask,
         "success": trajectory.success,
         "outcome": trajectory.outcome,
-        "reward": trajectory.total_reward,
+        "reward": trajectory.mean_reward,
     }
 
 

@@ -14,9 +14,9 @@ from agentgym.agents.http_client import (
     HttpResponse,
     HttpTimeout,
 )
-from agentgym.core.errors import UsageError
 from agentgym.core.tools import ToolCall
 from agentgym.core.trajectory import SampledTokens
+from agentgym.errors import UsageError
 from agentgym.policies.base import Decision
 from agentgym.serving.answers import DONE, Completion, FinishReason, encode
 from agentgym.serving.deciding import Answer

@@ -22,7 +22,7 @@ from agentgym.cli.common import (
     error_line,
     write_crash_log,
 )
-from agentgym.core.errors import AgentGymError
+from agentgym.errors import AgentGymError
 
 COMMANDS = {
     "train": "Train an agent on a scenario.",

@@ -168,7 +168,7 @@ def check_encoder() -> Finding:
 
 def check_home() -> Finding:
     """Can the home be written to, and is its database sound?"""
-    from agentgym.core.errors import AgentGymError
+    from agentgym.errors import AgentGymError
 
     try:
         with open_store() as store:

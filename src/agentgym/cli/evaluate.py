@@ -122,8 +122,8 @@ def load_agent(ref: str) -> tuple[str, TrainedAgent]:
         FormatError: The folder holds no model that can be read.
     """
     from agentgym.cli.train import fetch_weights
-    from agentgym.core.errors import ModelNotFoundError
     from agentgym.core.trained_agent import TrainedAgent
+    from agentgym.errors import ModelNotFoundError
 
     path = Path(ref)
     if path.name == ref:

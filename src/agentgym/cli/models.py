@@ -19,7 +19,7 @@ from agentgym.cli.common import (
     print_json,
     print_table,
 )
-from agentgym.core.errors import UsageError
+from agentgym.errors import UsageError
 
 if TYPE_CHECKING:
     from agentgym.store import ModelRow

@@ -368,7 +368,7 @@ def _print_run(run: RunRow, progress: Progress) -> None:
 
 def _targets(run: RunRow) -> dict[str, float]:
     """The scenario's targets; none if it can no longer be loaded."""
-    from agentgym.core.errors import AgentGymError
+    from agentgym.errors import AgentGymError
     from agentgym.scenarios.registry import ScenarioRegistry
 
     try:

@@ -14,7 +14,7 @@ from agentgym.cli.common import (
     print_json,
     with_tasks,
 )
-from agentgym.core.errors import UsageError
+from agentgym.errors import UsageError
 
 if TYPE_CHECKING:
     from agentgym.scenarios.base import Scenario

@@ -14,7 +14,7 @@ from agentgym.cli.common import (
     single_command,
     write_crash_log,
 )
-from agentgym.core.errors import MissingExtraError, UsageError
+from agentgym.errors import MissingExtraError, UsageError
 
 app = single_command()
 

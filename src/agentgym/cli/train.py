@@ -22,7 +22,7 @@ from agentgym.cli.common import (
     with_tasks,
 )
 from agentgym.core.config import TrainingConfig
-from agentgym.core.errors import UsageError
+from agentgym.errors import UsageError
 
 if TYPE_CHECKING:
     from agentgym.core.events import Listener
@@ -332,7 +332,7 @@ def _print_result(
     *,
     to_stderr: bool,
 ) -> None:
-    from agentgym.core.evaluation import PRICES
+    from agentgym.training.evaluation import PRICES
     from agentgym.ui.tables import before_after, duration, time_savings
 
     metrics, baseline = result.metrics.to_dict(), result.baseline.to_dict()

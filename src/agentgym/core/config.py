@@ -19,7 +19,7 @@ from pydantic import (
     field_validator,
 )
 
-from agentgym.core.errors import ConfigError, did_you_mean
+from agentgym.errors import ConfigError, did_you_mean
 from agentgym.utils.files import atomic_write_text
 from agentgym.utils.strict_yaml import load_yaml
 
@@ -198,7 +198,7 @@ class TrainingConfig(BaseModel):
     @classmethod
     def _known_components(cls, value: list[str] | None) -> list[str] | None:
         # Imported late: the policies bring numpy along.
-        from agentgym.policies.base import COMPONENTS
+        from agentgym.core.components import COMPONENTS
 
         for name in value or ():
             if name not in COMPONENTS:
@@ -224,7 +224,7 @@ class TrainingConfig(BaseModel):
         return [part.strip() for part in (self.agent or "").split(",") if part.strip()]
 
     @property
-    def kinds_of_agents(self) -> int:
+    def agent_count(self) -> int:
         """How many play in the place of the built-in loop; 0 if it plays itself."""
         others = (self.agent_command, self.framework)
         return len(self.agent_names) + sum(other is not None for other in others)
@@ -262,7 +262,7 @@ class TrainingConfig(BaseModel):
                 f"gpu_provider '{self.gpu_provider}' is read by nobody: the engine "
                 f"'{self.engine}' runs on this machine. Use gpu_provider auto or local."
             )
-        if not self.kinds_of_agents:
+        if not self.agent_count:
             for name in ("agent_concurrency", "agent_timeout"):
                 if name in self.model_fields_set:
                     raise ConfigError(

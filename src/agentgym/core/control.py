@@ -5,21 +5,11 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
-from agentgym.core.checkpoint import Progress
-from agentgym.core.errors import ConfigError, did_you_mean
-from agentgym.core.events import (
-    Adjusted,
-    EventBus,
-    Paused,
-    Resumed,
-    RunStopped,
-    Warned,
-)
+from agentgym.errors import ConfigError, did_you_mean
 
 Source = Callable[[], list[tuple[str, dict[str, Any]]]]
 """Brings commands (name, arguments) from elsewhere, such as other processes."""
@@ -33,8 +23,6 @@ _ADJUSTABLE: Mapping[str, tuple[Callable[[float], bool], str]] = {
     "entropy": (lambda value: 0 <= value < float("inf"), "at least 0"),
     "episodes": (lambda value: value >= 1 and value % 1 == 0, "a whole number above 0"),
 }
-
-_PAUSE_SECONDS = 0.2
 
 ADJUSTABLE = tuple(_ADJUSTABLE)
 """Settings that can be changed while a training is under way."""
@@ -138,56 +126,6 @@ class Control:
                 f"there is no such command.{did_you_mean(command, COMMANDS)}"
             )
         orders[command](**arguments)
-
-
-def obey(
-    control: Control, progress: Progress, events: EventBus, save: Callable[[], None]
-) -> float:
-    """Does what the control asks for, between two iterations of a training.
-
-    Settings that change are saved at once: a run that is killed and resumed must go
-    on with them.
-
-    Args:
-        control: The orders.
-        progress: Its settings are changed.
-        events: Hears what was obeyed.
-        save: Saves a checkpoint.
-
-    Returns:
-        Seconds spent in a pause.
-
-    Raises:
-        KeyboardInterrupt: The control wants to leave; everything is saved.
-    """
-    paused_at: float | None = None
-    while True:
-        for complaint in control.poll():
-            events.emit(Warned(complaint))
-        if changes := control.take_adjustments():
-            progress.settings.update(changes)
-            save()
-            events.emit(Adjusted(progress.iteration, changes))
-        if control.interrupted:
-            save()
-            raise KeyboardInterrupt
-        if control.stop_reason is not None:
-            # What was asked for is what has been done.
-            progress.settings["episodes"] = progress.episodes
-            save()
-            events.emit(RunStopped(control.stop_reason))
-            break
-        if not control.paused:
-            break
-        if paused_at is None:
-            save()
-            paused_at = time.perf_counter()
-            events.emit(Paused(progress.iteration))
-        time.sleep(_PAUSE_SECONDS)
-    if paused_at is None:
-        return 0.0
-    events.emit(Resumed(progress.iteration))
-    return time.perf_counter() - paused_at
 
 
 @contextlib.contextmanager

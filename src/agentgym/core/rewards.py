@@ -62,7 +62,7 @@ def assign_advantages(
         for trajectory in group.trajectories:
             for step in trajectory.steps:
                 step.advantage = step.parameter_advantage = None
-            if trajectory.total_reward is None:
+            if trajectory.mean_reward is None:
                 signal.unrewarded += 1
             else:
                 rewarded.append(trajectory)
@@ -75,7 +75,7 @@ def assign_advantages(
         ]
         signal.groups_without_variance += not compare(episodes, discount)
         for trajectory in group.trajectories:
-            if trajectory.unspoiled and trajectory.total_reward is not None:
+            if trajectory.unspoiled and trajectory.mean_reward is not None:
                 _praise(trajectory.steps)
             signal.steps_with_advantage += sum(
                 step.advantage is not None or step.parameter_advantage is not None

@@ -15,7 +15,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from agentgym.core.errors import ScenarioError
+from agentgym.core.schemas import SchemaProblem, check_schema, validator
+from agentgym.errors import ScenarioError
 
 
 class FailureKind(StrEnum):
@@ -154,20 +155,13 @@ class Tool:
 
     @cached_property
     def _validator(self) -> Any:
-        # Imported late: a CLI that lists scenarios validates nothing.
-        from jsonschema import Draft202012Validator
-        from jsonschema.exceptions import SchemaError
-
         try:
-            Draft202012Validator.check_schema(self.parameters)
-        except SchemaError as error:
+            check_schema(self.parameters)
+        except SchemaProblem as problem:
             raise ScenarioError(
-                f"Tool '{self.name}': parameters are no valid JSON schema: "
-                f"{error.message}."
+                f"Tool '{self.name}': invalid JSON schema: {problem}."
             ) from None
-        return Draft202012Validator(
-            self.parameters, format_checker=Draft202012Validator.FORMAT_CHECKER
-        )
+        return validator(self.parameters)
 
     def check_arguments(self, arguments: Mapping[str, Any]) -> str | None:
         """Returns what is wrong with the arguments, or None."""

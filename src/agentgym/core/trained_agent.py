@@ -1,4 +1,4 @@
-"""A trained agent: a policy with the tools it was trained on and where it came from.
+"""A trained agent: saved, found by name, measured, and handed to a framework.
 
 agent = TrainedAgent.load("customer_support")
 run = agent.run("Where is my order A-1042?", tools=my_tools)
@@ -7,78 +7,23 @@ print(run.answer, run.confidence)
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from agentgym.core._loop import draw_tasks
 from agentgym.core.config import TrainingConfig
-from agentgym.core.errors import (
-    AgentGymError,
-    FormatError,
-    ModelNotFoundError,
-    StoreError,
-)
-from agentgym.core.evaluation import evaluate, evaluate_free_form
-from agentgym.core.result import TrainingMetrics, clean
-from agentgym.core.task import Message, Split
-from agentgym.core.tools import Tool, ToolCall, ToolRunner, tool_map
-from agentgym.policies.base import DecisionRequest, Policy
-from agentgym.policies.registry import load_policy
-from agentgym.utils.files import atomic_write_text
-
-FORMAT = "agentgym-model"
-VERSION = 1
-FILE = "agent.json"
+from agentgym.core.metrics import TrainingMetrics
+from agentgym.core.task import Split
+from agentgym.errors import ModelNotFoundError
+from agentgym.policies.saved import SavedAgent
+from agentgym.training.evaluation import evaluate, evaluate_free_form
+from agentgym.training.summary import draw_tasks
 
 
-@dataclass(frozen=True, slots=True)
-class AgentRun:
-    """What an agent did with a message.
-
-    Attributes:
-        status: "finished" with an answer; "asked" the user something; "pending" with
-            a call that the caller must run; "cut_off" after the most steps.
-        answer: What it said last; None if it waits for a call or was cut off.
-        messages: The whole conversation.
-        calls: All calls it made, in order, pending ones included.
-        confidence: Of its least sure decision, 0 to 1.
-    """
-
-    status: Literal["finished", "asked", "pending", "cut_off"]
-    answer: str | None
-    messages: list[Message]
-    calls: list[ToolCall]
-    confidence: float
-
-    @property
-    def pending(self) -> list[ToolCall]:
-        """Calls that the caller must run; see `TrainedAgent.run`."""
-        if self.status != "pending":
-            return []
-        return self.calls[-len(self.messages[-1]["tool_calls"]) :]
-
-
-class TrainedAgent:
-    """A trained policy, ready to work.
-
-    Attributes:
-        policy: Decides.
-        tools: The definitions of the tools it was trained on; they have no function.
-        metadata: policy, scenario, system_prompt, config, metrics, baseline,
-            baseline_tokens, run_id, versions (of libraries), created.
-    """
-
-    def __init__(
-        self, policy: Policy, tools: Sequence[Tool], metadata: Mapping[str, Any]
-    ) -> None:
-        self.policy = policy
-        self.tools = list(tools)
-        self.metadata = dict(metadata)
+class TrainedAgent(SavedAgent):
+    """A trained policy, ready to work; see `SavedAgent` for what it can do alone."""
 
     @classmethod
     def load(cls, model: str | Path, home: Path | str | None = None) -> TrainedAgent:
@@ -93,84 +38,7 @@ class TrainedAgent:
             ModelNotFoundError: There is no such model or folder.
             FormatError: The folder holds no model that this AgentGym can read.
         """
-        folder = _find(model, None if home is None else Path(home))
-        about = _read(folder)
-        try:
-            tools = [Tool.from_openai(definition) for definition in about.pop("tools")]
-            name = str(about["policy"])
-        except (KeyError, TypeError, AttributeError, AgentGymError):
-            raise FormatError(f"{folder / FILE} is damaged. Train again.") from None
-        return cls(load_policy(name, folder), tools, about)
-
-    def save(self, folder: Path | str) -> None:
-        """Writes the agent into a folder, which is made if missing.
-
-        Raises:
-            StoreError: It cannot be written.
-        """
-        folder = Path(folder)
-        about = {
-            "format": FORMAT,
-            "version": VERSION,
-            **self.metadata,
-            "policy": self.policy.name,
-            "tools": [tool.to_openai() for tool in self.tools],
-        }
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self.policy.save(folder)
-            text = json.dumps(clean(about), indent=2, allow_nan=False)
-            atomic_write_text(folder / FILE, f"{text}\n")
-        except OSError as error:
-            raise StoreError(
-                f"Cannot write the model to {folder}: {error.strerror or error}."
-            ) from error
-
-    def run(
-        self,
-        message: str | Sequence[Message],
-        tools: Sequence[Tool] | None = None,
-        max_steps: int = 10,
-    ) -> AgentRun:
-        """Works on a message, or goes on with a conversation.
-
-        A call of a tool that has no function (or needs a scenario's world) cannot be
-        run here: the run ends with status "pending". Run the call, append its result
-        to `messages` as a message of role "tool", and call `run` with them again.
-
-        Args:
-            message: What the user says, or a whole conversation.
-            tools: What it may call; by default the definitions it was trained on.
-            max_steps: Decisions at most.
-        """
-        conversation = self.opening(message)
-        known = tool_map(self.tools if tools is None else tools)
-        runner = ToolRunner()
-        calls: list[ToolCall] = []
-        confidence = 1.0
-        try:
-            for _ in range(max_steps):
-                request = DecisionRequest(conversation, list(known.values()))
-                decision = self.policy.decide([request])[0]
-                confidence = min(confidence, decision.confidence)
-                conversation.append({"role": "assistant", **decision.message})
-                calls += decision.calls
-                if not decision.calls:
-                    answer = str(decision.message.get("content") or "")
-                    status: Literal["asked", "finished"] = (
-                        "asked" if decision.kind == "ask" else "finished"
-                    )
-                    return AgentRun(status, answer, conversation, calls, confidence)
-                if not all(_can_run(known.get(c.name)) for c in decision.calls):
-                    return AgentRun("pending", None, conversation, calls, confidence)
-                for call in decision.calls:
-                    content = runner.run(known, call, None).content
-                    conversation.append(
-                        {"role": "tool", "tool_call_id": call.id, "content": content}
-                    )
-        finally:
-            runner.close()
-        return AgentRun("cut_off", None, conversation, calls, confidence)
+        return cls.read(_find(model, None if home is None else Path(home)))
 
     def evaluate(
         self,
@@ -267,47 +135,11 @@ class TrainedAgent:
         """
         return _wrap(self, "crewai", options)
 
-    def opening(self, message: str | Sequence[Message]) -> list[Message]:
-        """A conversation as training opened it: with the scenario's system prompt.
-
-        Args:
-            message: What the user says, or a whole conversation. One that has a system
-                message already keeps it.
-        """
-        if isinstance(message, str):
-            message = [{"role": "user", "content": message}]
-        conversation = [dict(part) for part in message]
-        prompt = self.metadata.get("system_prompt")
-        if prompt and not any(part.get("role") == "system" for part in conversation):
-            # As in training, where every task opens with it.
-            conversation.insert(0, {"role": "system", "content": prompt})
-        return conversation
-
 
 def _wrap(trained: TrainedAgent, framework: str, options: Mapping[str, Any]) -> Any:
     from agentgym.integrations.base import adapter
 
     return adapter(framework).wrap_agent(trained, **options)
-
-
-def library_versions() -> dict[str, str]:
-    """What a model was made with."""
-    import platform
-
-    import numpy as np
-
-    from agentgym._version import __version__
-
-    return {
-        "agentgym": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-    }
-
-
-def _can_run(tool: Tool | None) -> bool:
-    # An unknown tool can be "run": the agent then reads that there is none.
-    return tool is None or (tool.function is not None and not tool.takes_world)
 
 
 def _find(model: str | Path, home: Path | None) -> Path:
@@ -325,30 +157,3 @@ def _find(model: str | Path, home: Path | None) -> Path:
             if Path(model).is_dir():
                 return Path(model)
             raise
-
-
-def _read(folder: Path) -> dict[str, Any]:
-    path = folder / FILE
-    try:
-        about = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise FormatError(
-            f"{folder} holds no model of AgentGym: {FILE} is missing."
-        ) from None
-    except OSError as error:
-        raise FormatError(
-            f"{path} cannot be read: {error.strerror or error}."
-        ) from None
-    except (ValueError, RecursionError):
-        raise FormatError(f"{path} is truncated or no JSON. Train again.") from None
-    if not isinstance(about, dict) or about.pop("format", None) != FORMAT:
-        raise FormatError(f"{path} describes no model of AgentGym.")
-    version = about.pop("version", None)
-    if version != VERSION:
-        newer = isinstance(version, int) and version > VERSION
-        advice = "Update AgentGym" if newer else "Train again"
-        raise FormatError(
-            f"{path} has format version {version!r}; this AgentGym reads version "
-            f"{VERSION}. {advice}."
-        )
-    return about

@@ -157,7 +157,7 @@ class Trajectory:
         return self.prompt_tokens + self.completion_tokens
 
     @property
-    def total_reward(self) -> float | None:
+    def mean_reward(self) -> float | None:
         """Mean reward of the steps; None if any of them is not judged."""
         rewards = [step.reward for step in self.steps]
         if not rewards or any(reward is None for reward in rewards):

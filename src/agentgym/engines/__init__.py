@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentgym.core.errors import EngineNotFoundError
+from agentgym.errors import EngineNotFoundError
 
 if TYPE_CHECKING:
     from agentgym.engines.base import Engine

@@ -12,16 +12,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from agentgym.core.checkpoint import Checkpoint, CheckpointFolder
+from agentgym.core.components import COMPONENTS
 from agentgym.core.config import TrainingConfig
 from agentgym.core.control import Control, deferred_interrupt
-from agentgym.core.errors import (
-    AgentGymError,
-    ConfigError,
-    MissingExtraError,
-    ScenarioError,
-    UsageError,
-)
 from agentgym.core.events import (
     INTERRUPTED,
     BaselineMeasured,
@@ -39,18 +32,26 @@ from agentgym.core.events import (
     Warned,
 )
 from agentgym.core.result import TrainingResult
-from agentgym.core.rollout import Rollout
-from agentgym.core.trained_agent import TrainedAgent, library_versions
-from agentgym.core.trainer import Trained, run_training
 from agentgym.engines import get_engine
 from agentgym.engines.base import Engine
-from agentgym.policies.base import COMPONENTS, Policy
+from agentgym.errors import (
+    AgentGymError,
+    ConfigError,
+    MissingExtraError,
+    ScenarioError,
+    UsageError,
+)
+from agentgym.policies.base import Policy
 from agentgym.policies.registry import create_policy, policy_class, takes_model
+from agentgym.policies.saved import SavedAgent, library_versions
 from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.registry import ScenarioRegistry
 from agentgym.store import RunFields, Store
 from agentgym.store.files import file_errors
 from agentgym.store.rows import split_reference
+from agentgym.training.checkpoint import Checkpoint, CheckpointFolder
+from agentgym.training.loop import LoopResult, run_training
+from agentgym.training.rollout import Rollout
 from agentgym.utils.files import file_lock
 
 RESULT = "result.json"
@@ -76,7 +77,7 @@ class LocalEngine(Engine):
         with Store(home) as store:
             policy = create_policy(config.policy, config.seed, config.model)
             run = Run.begin(store, config, scenario)
-            with run.alone():
+            with run.exclusive():
                 return run.carry_out(
                     run.loop(policy, None, control), listeners, control
                 )
@@ -95,7 +96,7 @@ class LocalEngine(Engine):
             config = TrainingConfig.from_dict(row.config)
             scenario = _load_scenario(config)
             run = Run(store, row.id, config, scenario)
-            with run.alone():
+            with run.exclusive():
                 if (result := run.published()) is not None:
                     run.finish(result, listeners)
                     return result
@@ -142,14 +143,14 @@ def resolve(config: TrainingConfig) -> tuple[Scenario, TrainingConfig]:
             f"name: should leave the version out, got '{resolved.name}'; versions are "
             "counted up by themselves."
         )
-    if resolved.scenario_options or resolved.kinds_of_agents:
+    if resolved.scenario_options or resolved.agent_count:
         scenario = _load_scenario(resolved)
     return scenario, resolved
 
 
 def _load_scenario(config: TrainingConfig) -> Scenario:
     """The scenario with its options, and with what the agent brings along."""
-    tools = _agents().check_agent(config) if config.kinds_of_agents else ()
+    tools = _agents().check_agent(config) if config.agent_count else ()
     return ScenarioRegistry.load(
         config.scenario, agent_tools=tools, **config.scenario_options
     )
@@ -263,7 +264,7 @@ class Run:
         return run
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    def exclusive(self) -> Iterator[None]:
         """Keeps other processes from carrying out the same run."""
         with contextlib.ExitStack() as stack:
             with file_errors(self._folder):
@@ -279,7 +280,7 @@ class Run:
 
     def loop(
         self, policy: Policy, start: Checkpoint | None, control: Control
-    ) -> Callable[[Rollout, EventBus], Trained]:
+    ) -> Callable[[Rollout, EventBus], LoopResult]:
         """AgentGym's own loop; see `run_training`."""
         return lambda rollout, events: run_training(
             self._config,
@@ -294,7 +295,7 @@ class Run:
 
     def carry_out(
         self,
-        train: Callable[[Rollout, EventBus], Trained],
+        train: Callable[[Rollout, EventBus], LoopResult],
         listeners: Sequence[Listener],
         control: Control,
         resumed_from: int | None = None,
@@ -357,7 +358,7 @@ class Run:
             events.subscribe(listener)
         events.emit(RunFinished(result.to_dict()))
 
-    def _publish(self, trained: Trained) -> TrainingResult:
+    def _publish(self, trained: LoopResult) -> TrainingResult:
         config, scenario = self._config, self._scenario
         environment = scenario.create_environment()
         about = {
@@ -371,7 +372,7 @@ class Run:
             "versions": library_versions(),
             "created": datetime.datetime.now(datetime.UTC).isoformat("T", "seconds"),
         }
-        agent = TrainedAgent(trained.policy, environment.tool_list, about)
+        agent = SavedAgent(trained.policy, environment.tool_list, about)
         environment.close()
         name = config.name or scenario.name
         with self._store.reserve_model(name, run_id=self.id) as draft:
@@ -422,7 +423,7 @@ def make_rollout(
     config: TrainingConfig, scenario: Scenario, on_warning: Callable[[str], None]
 ) -> Rollout:
     """The built-in loop, or the agent that the settings name."""
-    if config.kinds_of_agents:
+    if config.agent_count:
         rollout: Rollout = _agents().rollout_of(config, scenario, on_warning)
         return rollout
     return Rollout(

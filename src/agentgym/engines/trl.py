@@ -29,12 +29,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from agentgym.core._loop import draw_tasks, history_entry, sample, training_values
-from agentgym.core.checkpoint import Progress
 from agentgym.core.config import TrainingConfig
-from agentgym.core.control import ADJUSTABLE, Control, obey
-from agentgym.core.errors import ConfigError, MissingExtraError, UsageError
-from agentgym.core.evaluation import evaluate
+from agentgym.core.control import ADJUSTABLE, Control
 from agentgym.core.events import (
     BaselineMeasured,
     EvaluationDone,
@@ -45,16 +41,20 @@ from agentgym.core.events import (
 )
 from agentgym.core.result import TrainingResult
 from agentgym.core.rewards import Signal
-from agentgym.core.rollout import Rollout
 from agentgym.core.task import Task
 from agentgym.core.tools import Tool, ToolCall
-from agentgym.core.trainer import Trained, conclude
 from agentgym.core.trajectory import Group, Trajectory
 from agentgym.engines.base import Engine
 from agentgym.engines.local import Run, resolve
+from agentgym.errors import ConfigError, MissingExtraError, UsageError
 from agentgym.policies.base import Policy, UpdateStats
 from agentgym.policies.registry import create_policy
 from agentgym.store import Store
+from agentgym.training.checkpoint import Progress
+from agentgym.training.evaluation import evaluate
+from agentgym.training.loop import LoopResult, apply_commands, final_evaluation
+from agentgym.training.rollout import Rollout
+from agentgym.training.summary import draw_tasks, history_entry, sample, training_values
 
 _NEEDS = ("torch", "transformers", "trl", "peft", "datasets", "starlette", "uvicorn")
 _UNREAD = (
@@ -92,12 +92,12 @@ class TrlEngine(Engine):
                 f"The engine 'trl' trains language models, and the policy "
                 f"'{config.policy}' is none. Leave the policy out."
             )
-        if config.kinds_of_agents == 0:
+        if config.agent_count == 0:
             raise ConfigError(
                 "The engine 'trl' trains what answers agents: name one with agent, "
                 "agent_command or framework."
             )
-        if config.kinds_of_agents > 1:
+        if config.agent_count > 1:
             raise ConfigError("The engine 'trl' trains one kind of agent; name one.")
         for name in _UNREAD:
             if name in config.model_fields_set:
@@ -119,12 +119,12 @@ class TrlEngine(Engine):
         """Carries out a new run; see `Engine.train`."""
         scenario, config = resolve(config)
 
-        def work(rollout: Rollout, events: EventBus) -> Trained:
+        def work(rollout: Rollout, events: EventBus) -> LoopResult:
             return _train(config, rollout, events, control)
 
         with Store(home) as store:
             run = Run.begin(store, config, scenario)
-            with run.alone():
+            with run.exclusive():
                 return run.carry_out(work, listeners, control)
 
     def resume(
@@ -148,7 +148,7 @@ class TrlEngine(Engine):
 
 def _train(
     config: TrainingConfig, rollout: Rollout, events: EventBus, control: Control
-) -> Trained:
+) -> LoopResult:
     """Measures, lets TRL train, and measures again."""
     scenario = rollout.scenario
     progress = Progress({name: getattr(config, name) for name in ADJUSTABLE})
@@ -180,7 +180,7 @@ def _train(
     measure()
     policy.calibrate(progress.best_decisions)
     progress.seconds = time.perf_counter() - began
-    return conclude(config, rollout, policy, untrained, progress, events)
+    return final_evaluation(config, rollout, policy, untrained, progress, events)
 
 
 def _with_trl(
@@ -199,11 +199,11 @@ def _with_trl(
     from transformers import PrinterCallback
     from trl import GRPOConfig, GRPOTrainer
 
-    from agentgym.agents.episode import Worlds
     from agentgym.agents.gateway import Gateway
     from agentgym.agents.manager import AgentManager
     from agentgym.agents.rollout import manager_maker
     from agentgym.agents.trl import ModelBackend, rollout_func
+    from agentgym.episodes.episode import EnvironmentPool
     from agentgym.policies.llm.free_form import MAX_NEW_TOKENS
     from agentgym.policies.llm.lora import lora_layers
     from agentgym.policies.llm.models import EMBEDDED, find_model, load_model
@@ -244,7 +244,7 @@ def _with_trl(
     with (
         tempfile.TemporaryDirectory(prefix="agentgym-trl-") as folder,
         closing(
-            Worlds(
+            EnvironmentPool(
                 rollout.scenario,
                 max_steps=config.max_steps,
                 tool_timeout=config.tool_timeout,
@@ -352,7 +352,7 @@ def _callback(
                 gradient_norm=logs.get("grad_norm", 0.0),
             )
             unrewarded = sum(
-                t.total_reward is None for g in groups for t in g.trajectories
+                t.mean_reward is None for g in groups for t in g.trajectories
             )
             values = training_values(
                 groups, Signal(len(groups), alike, unrewarded), stats
@@ -368,7 +368,7 @@ def _callback(
                 names = ", ".join(changes)
                 text = f"The engine 'trl' changes nothing while it trains: {names}."
                 events.emit(Warned(text))
-            obey(orders, progress, events, lambda: None)
+            apply_commands(orders, progress, events, lambda: None)
             control.should_training_stop |= orders.stop_reason is not None
 
     return Telling()

@@ -27,11 +27,19 @@ from autogen.io import IOStream
 from autogen.oai.oai_models import ChatCompletion
 from autogen.tools import Tool as NativeTool
 
-from agentgym.agents.episode import AgentTask
-from agentgym.core.errors import UsageError
 from agentgym.core.task import Message
 from agentgym.core.tools import Tool
-from agentgym.core.trained_agent import TrainedAgent
+from agentgym.episodes.chat import (
+    MODEL,
+    ChatModel,
+    Turn,
+    plain_message,
+    retold,
+    speaker_form,
+    speaker_of,
+)
+from agentgym.episodes.episode import AgentTask
+from agentgym.errors import UsageError
 from agentgym.integrations.base import (
     FrameworkAdapter,
     Tools,
@@ -39,16 +47,8 @@ from agentgym.integrations.base import (
     run_tool,
     shared_tools,
 )
-from agentgym.integrations.chat import (
-    MODEL,
-    Mind,
-    Turn,
-    plain_message,
-    retold,
-    speaker_form,
-    speaker_of,
-)
-from agentgym.integrations.seats import Seat
+from agentgym.integrations.harness import AgentHarness
+from agentgym.policies.saved import SavedAgent
 
 
 class ClassicAutoGenAdapter(FrameworkAdapter):
@@ -56,7 +56,7 @@ class ClassicAutoGenAdapter(FrameworkAdapter):
 
     def wrap_agent(
         self,
-        trained: TrainedAgent,
+        trained: SavedAgent,
         *,
         tools: Tools | None = None,
         llm: LLMConfig | dict[str, Any] | None = None,
@@ -81,7 +81,7 @@ class ClassicAutoGenAdapter(FrameworkAdapter):
             **options: For `ConversableAgent`.
         """
         prompt = system_message or trained.metadata.get("system_prompt") or ""
-        mind = Mind.of(trained, llm, defer_below)
+        chat = ChatModel.of(trained, llm, defer_below)
         with _quiet():
             agent = ConversableAgent(
                 name,
@@ -98,7 +98,7 @@ class ClassicAutoGenAdapter(FrameworkAdapter):
                 for runs in filter(None, (agent, executor)):
                     native.register_for_execution(runs)
         # At the end: with each tool the agent makes its client anew.
-        agent.register_model_client(model_client(mind, llm))
+        agent.register_model_client(model_client(chat, llm))
         return agent
 
     def extract_tools(self, agent: Any) -> list[Tool]:
@@ -113,7 +113,7 @@ class ClassicAutoGenAdapter(FrameworkAdapter):
             owned.append((member.name, mine))
         return shared_tools(owned, "The agent of AutoGen")
 
-    def seat(self, agent: Any) -> Seat:
+    def harness(self, agent: Any) -> AgentHarness:
         """See `FrameworkAdapter`."""
         return _ClassicSeat(agent)
 
@@ -127,7 +127,7 @@ def llm_config() -> dict[str, Any]:
     return {"config_list": [entry]}
 
 
-def model_client(mind: Mind, llm: Any = None) -> type:
+def model_client(chat: ChatModel, llm: Any = None) -> type:
     """A trained agent as a model client, for `agent.register_model_client`.
 
     As `GroupChat(select_speaker_auto_model_client_cls=...)` it chooses among the names
@@ -136,7 +136,7 @@ def model_client(mind: Mind, llm: Any = None) -> type:
     asked = OpenAIWrapper(**_plain(llm)) if llm is not None else None
 
     class AgentGymModelClient:
-        savings = mind.savings
+        savings = chat.savings
 
         def __init__(self, config: dict[str, Any], **options: Any) -> None: ...
 
@@ -144,7 +144,7 @@ def model_client(mind: Mind, llm: Any = None) -> type:
             said = [plain_message(m) for m in params["messages"]]
             tools = params.get("tools") or []
             form = speaker_form(said)
-            turn, answer = mind.decide(
+            turn, answer = chat.decide(
                 said,
                 tools,
                 tool_choice=params.get("tool_choice"),
@@ -161,7 +161,7 @@ def model_client(mind: Mind, llm: Any = None) -> type:
                 given = {"messages": params["messages"], "tools": tools}
             response = asked.create(**{k: v for k, v in given.items() if v})
             used = response.usage
-            mind.savings.note_llm(used.total_tokens if used is not None else 0)
+            chat.savings.note_llm(used.total_tokens if used is not None else 0)
             return response
 
         @staticmethod
@@ -212,7 +212,7 @@ def _native_tool(tool: Any) -> NativeTool:
 # Agents in training ------------------------------------------------------------------
 
 
-class _ClassicSeat(Seat):
+class _ClassicSeat(AgentHarness):
     """An agent that talks with a user of ours, or a group."""
 
     def __init__(self, agent: Any) -> None:
@@ -236,7 +236,7 @@ class _ClassicSeat(Seat):
                     member.client = OpenAIWrapper(
                         **llm_config(), tools=_definitions(member) or None
                     )
-                member.client.register_model_client(model_client(self.mind))
+                member.client.register_model_client(model_client(self.chat))
             runs = set(member.function_map) & names
             member.register_function({n: functions[n] for n in runs}, True)
             member.get_human_input = self._human
@@ -252,7 +252,7 @@ class _ClassicSeat(Seat):
             )
 
     def play(self, task: AgentTask) -> None:
-        """As `Seat`; AutoGen's talk is not shown, which `silent` does not see to."""
+        """As `AgentHarness`; hides AutoGen's output, which `silent` misses."""
         with IOStream.set_default(_Unheard()):
             super().play(task)
 

@@ -18,17 +18,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from agentgym.core.errors import (
+from agentgym.core.tools import Tool, ToolCall, ToolRunner, tool_map
+from agentgym.errors import (
     AgentGymError,
     MissingExtraError,
     UsageError,
     did_you_mean,
 )
-from agentgym.core.tools import Tool, ToolCall, ToolRunner, tool_map
 
 if TYPE_CHECKING:
-    from agentgym.core.trained_agent import TrainedAgent
-    from agentgym.integrations.seats import Seat
+    from agentgym.integrations.harness import AgentHarness
+    from agentgym.policies.saved import SavedAgent
     from agentgym.scenarios.environment import Environment
 
 NO_TELEMETRY = {
@@ -80,7 +80,7 @@ class Framework:
         packages: What the adapter needs.
         modules: Where the classes of its agents are from.
         home: The adapter, as `module:Class`.
-        elder: The framework that is meant where this one is not installed, but that
+        fallback: The framework that is meant where this one is not installed, but that
             one is.
     """
 
@@ -90,7 +90,7 @@ class Framework:
     packages: tuple[Package, ...]
     modules: tuple[str, ...]
     home: str
-    elder: str = ""
+    fallback: str = ""
 
     @property
     def installed(self) -> bool:
@@ -128,7 +128,7 @@ ADAPTERS: dict[str, Framework] = {
             (Package("autogen-agentchat", "0.7.5", "0.8"),),
             ("autogen_agentchat",),
             "agentgym.integrations.autogen:AutoGenAdapter",
-            elder="autogen_classic",
+            fallback="autogen_classic",
         ),
         Framework(
             "autogen_classic",
@@ -156,7 +156,7 @@ class FrameworkAdapter(ABC):
     framework: Framework
 
     @abstractmethod
-    def wrap_agent(self, trained: TrainedAgent, **options: Any) -> Any:
+    def wrap_agent(self, trained: SavedAgent, **options: Any) -> Any:
         """A trained agent as one of the framework's own; see the adapter's options."""
 
     @abstractmethod
@@ -168,14 +168,14 @@ class FrameworkAdapter(ABC):
         """
 
     @abstractmethod
-    def seat(self, agent: Any) -> Seat:
+    def harness(self, agent: Any) -> AgentHarness:
         """Takes an agent in for training: its model and its tools are led here."""
 
     def stateless(self, agent: Any) -> bool:
         """Whether one agent can play several episodes at the same time."""
         return False
 
-    def unforgettable(self, agent: Any) -> str:
+    def persistent_state(self, agent: Any) -> str:
         """What the agent keeps from one episode to the next; "" if nothing."""
         return ""
 
@@ -206,9 +206,9 @@ def adapter(name: str) -> FrameworkAdapter:
         near = did_you_mean(name, ADAPTERS)
         known = ", ".join(ADAPTERS)
         raise UsageError(f"There is no adapter '{name}'.{near} Available: {known}.")
-    if framework.elder and not framework.installed:
-        elder = ADAPTERS[framework.elder]
-        framework = elder if elder.installed else framework
+    if framework.fallback and not framework.installed:
+        fallback = ADAPTERS[framework.fallback]
+        framework = fallback if fallback.installed else framework
     problem = framework.problem()
     if problem is not None:
         raise MissingExtraError(
@@ -236,7 +236,7 @@ def framework_of(agent: Any) -> str | None:
     return None
 
 
-def live_tools(trained: TrainedAgent, tools: Tools | None) -> list[Any]:
+def live_tools(trained: SavedAgent, tools: Tools | None) -> list[Any]:
     """The tools of an agent that is handed out.
 
     Args:

@@ -16,10 +16,19 @@ from crewai.tools import BaseTool
 from crewai.utilities.string_utils import sanitize_tool_name
 from pydantic import BaseModel, ConfigDict
 
-from agentgym.core.errors import UsageError
 from agentgym.core.task import Message
 from agentgym.core.tools import Tool
-from agentgym.core.trained_agent import TrainedAgent
+from agentgym.episodes.chat import (
+    MODEL,
+    ChatModel,
+    Savings,
+    Turn,
+    json_form,
+    jsonable,
+    plain_message,
+    retold,
+)
+from agentgym.errors import UsageError
 from agentgym.integrations.base import (
     FrameworkAdapter,
     Tools,
@@ -28,17 +37,8 @@ from agentgym.integrations.base import (
     shared_tools,
     signature_tool,
 )
-from agentgym.integrations.chat import (
-    MODEL,
-    Mind,
-    Savings,
-    Turn,
-    json_form,
-    jsonable,
-    plain_message,
-    retold,
-)
-from agentgym.integrations.seats import RoutedTool, Seat
+from agentgym.integrations.harness import AgentHarness, RoutedTool
+from agentgym.policies.saved import SavedAgent
 
 _TASK = re.compile(
     r"\A\s*Current Task: (?P<text>.*?)"
@@ -57,7 +57,7 @@ class CrewAIAdapter(FrameworkAdapter):
 
     def wrap_agent(
         self,
-        trained: TrainedAgent,
+        trained: SavedAgent,
         *,
         tools: Tools | None = None,
         llm: BaseLLM | None = None,
@@ -89,7 +89,7 @@ class CrewAIAdapter(FrameworkAdapter):
             backstory=backstory or about.get("system_prompt") or "You use tools.",
             llm=AgentGymLLM(
                 model=MODEL,
-                mind=Mind.of(trained, llm, defer_below),
+                chat=ChatModel.of(trained, llm, defer_below),
                 llm=llm,
                 definitions={t.name: _definition(t).to_openai() for t in native},
             ),
@@ -108,11 +108,11 @@ class CrewAIAdapter(FrameworkAdapter):
         ]
         return shared_tools(owned, "The agent of CrewAI")
 
-    def seat(self, agent: Any) -> Seat:
+    def harness(self, agent: Any) -> AgentHarness:
         """See `FrameworkAdapter`."""
         return _CrewSeat(agent)
 
-    def unforgettable(self, agent: Any) -> str:
+    def persistent_state(self, agent: Any) -> str:
         """See `FrameworkAdapter`."""
         return "its memory" if getattr(agent, "memory", None) else ""
 
@@ -127,20 +127,20 @@ class AgentGymLLM(BaseLLM):
     passes the answer on.
 
     Attributes:
-        mind: Decides, and counts.
+        chat: Decides, and counts.
         llm: Writes words, and decides in doubt; None if there is none.
         definitions: Of the tools, by name. CrewAI rewrites schemas so that every
             parameter is required; the policy gets them as they were.
     """
 
-    mind: Any = None
+    chat: Any = None
     llm: Any = None
     definitions: dict[str, Any] = {}
 
     @property
     def savings(self) -> Savings:
         """What the language model was spared."""
-        savings: Savings = self.mind.savings
+        savings: Savings = self.chat.savings
         return savings
 
     def call(
@@ -161,7 +161,7 @@ class AgentGymLLM(BaseLLM):
         if {tool["function"]["name"] for tool in offered} == {_DELEGATE, _ASK}:
             return self._manage(said, offered[0])
         form = json_form(response_model.model_json_schema()) if response_model else None
-        turn, answer = self.mind.decide(said, offered, response_format=form)
+        turn, answer = self.chat.decide(said, offered, response_format=form)
         if turn is Turn.DEFER:
             return self._ask_llm(messages, tools=tools, response_model=response_model)
         if turn is Turn.WORDS:
@@ -214,7 +214,7 @@ class AgentGymLLM(BaseLLM):
                 "required": ["coworker"],
             },
         )
-        _, answer = self.mind.decide(
+        _, answer = self.chat.decide(
             messages, [tool.to_openai()], tool_choice="required"
         )
         call = answer.completion.calls[0]
@@ -294,19 +294,19 @@ def _plain_description(tool: BaseTool) -> str:
 class _RoutedTool(BaseTool):
     """A tool of an agent whose calls pass through the episode."""
 
-    seat: Any
+    harness: Any
     routed: Any
     inner: Any
 
     def _run(self, *given: Any, **arguments: Any) -> Any:
         return self.routed.call(
-            self.seat.task,
+            self.harness.task,
             {name: jsonable(value) for name, value in arguments.items()},
             lambda: self.inner.run(*given, **arguments),
         )
 
 
-class _CrewSeat(Seat):
+class _CrewSeat(AgentHarness):
     def __init__(self, agent: Any) -> None:
         super().__init__()
         self._agent = agent
@@ -322,7 +322,7 @@ class _CrewSeat(Seat):
                         name=tool.name,
                         description=_plain_description(tool),
                         args_schema=tool.args_schema,
-                        seat=self,
+                        harness=self,
                         routed=routed,
                         inner=tool,
                         result_as_answer=tool.result_as_answer,
@@ -330,14 +330,14 @@ class _CrewSeat(Seat):
                     )
                 )
             owner.tools = tools
-        model = AgentGymLLM(model=MODEL, mind=self.mind, definitions=definitions)
+        model = AgentGymLLM(model=MODEL, chat=self.chat, definitions=definitions)
         for member in getattr(agent, "agents", None) or [agent]:
             member.llm = model
             member.function_calling_llm = None
         if getattr(agent, "manager_llm", None) is not None:
-            agent.manager_llm = AgentGymLLM(model=MODEL, mind=self.aside)
+            agent.manager_llm = AgentGymLLM(model=MODEL, chat=self.aside)
         if getattr(agent, "manager_agent", None) is not None:
-            agent.manager_agent.llm = AgentGymLLM(model=MODEL, mind=self.aside)
+            agent.manager_agent.llm = AgentGymLLM(model=MODEL, chat=self.aside)
 
     def begin(self, messages: Sequence[Message]) -> str | None:
         users = [m for m in messages if m.get("role") == "user"]

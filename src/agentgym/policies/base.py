@@ -14,14 +14,6 @@ from agentgym.core.task import Message
 from agentgym.core.tools import Tool, ToolCall
 from agentgym.core.trajectory import Group, SampledTokens
 
-COMPONENTS = (
-    "tool_selection",
-    "parameter_selection",
-    "tool_execution",
-    "output_generation",
-)
-"""The parts of an agent that a scenario declares trainable or frozen."""
-
 
 @dataclass(frozen=True, slots=True)
 class Turn:
@@ -190,7 +182,7 @@ class Policy(ABC):
         """
         return None
 
-    def figures(self) -> dict[str, float]:
+    def stats(self) -> dict[str, float]:
         """Counts for the live view: tokens read, cache hits, memory, ..."""
         return {}
 

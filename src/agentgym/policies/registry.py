@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentgym.core.errors import MissingExtraError, PolicyNotFoundError
+from agentgym.errors import MissingExtraError, PolicyNotFoundError
 
 if TYPE_CHECKING:
     from agentgym.policies.base import Policy

@@ -14,7 +14,6 @@ from typing import Any
 
 import gymnasium
 
-from agentgym.core.errors import ScenarioError
 from agentgym.core.task import Message, Task
 from agentgym.core.tools import (
     FailureKind,
@@ -25,6 +24,7 @@ from agentgym.core.tools import (
     parse_calls,
     tool_map,
 )
+from agentgym.errors import ScenarioError
 
 _MAX_TEXT = 1 << 20
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from agentgym.core.errors import (
+from agentgym.errors import (
     AgentGymError,
     ScenarioError,
     ScenarioNotFoundError,

@@ -12,9 +12,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agentgym.core.errors import ConfigError
+from agentgym.core.schemas import SchemaProblem, check_schema
 from agentgym.core.task import DIFFICULTIES, Message
 from agentgym.core.tools import ToolCall
+from agentgym.errors import ConfigError
 from agentgym.scenarios.environment import Environment
 from agentgym.scenarios.probing import (
     CLOSING,
@@ -89,7 +90,7 @@ def settings_are_read(bench: Bench) -> str:
 
 def components_known(bench: Bench) -> str:
     """Trainable components are known, and at least one of them learns."""
-    from agentgym.policies.base import COMPONENTS
+    from agentgym.core.components import COMPONENTS
 
     declared = bench.scenario.define_trainable_components()
     unknown = sorted(set(declared) - set(COMPONENTS))
@@ -145,9 +146,6 @@ def tools_declared(bench: Bench) -> str:
 
 def tool_schemas_valid(bench: Bench) -> str:
     """Tools have a name, a description, and a JSON schema that makes sense."""
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import SchemaError
-
     for tool in bench.made().tool_list:
         if not isinstance(tool.name, str) or not _TOOL_NAME.fullmatch(tool.name):
             return (
@@ -157,10 +155,9 @@ def tool_schemas_valid(bench: Bench) -> str:
         if not tool.description.strip():
             return f"Tool '{tool.name}' has no description; policies choose by it."
         try:
-            Draft202012Validator.check_schema(tool.parameters)
-        except SchemaError as error:
-            where = ".".join(map(str, error.absolute_path)) or "parameters"
-            return f"Tool '{tool.name}': no valid JSON schema: {where}: {error.message}"
+            check_schema(tool.parameters)
+        except SchemaProblem as problem:
+            return f"Tool '{tool.name}': invalid JSON schema: {problem}."
         undeclared = sorted(tool.required - set(tool.properties))
         if undeclared:
             return (

@@ -6,7 +6,7 @@ import keyword
 import re
 from pathlib import Path
 
-from agentgym.core.errors import UsageError
+from agentgym.errors import UsageError
 
 # The text of examples/custom_scenario.py; docs/writing-a-scenario.md explains it.
 _SKELETON = '''\

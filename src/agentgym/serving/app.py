@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from agentgym.core.trained_agent import TrainedAgent
+from agentgym.policies.saved import SavedAgent
 from agentgym.serving.answers import Completion, encode, events, model_dict
 from agentgym.serving.batching import Batcher, Overloaded
 from agentgym.serving.deciding import answer_all
@@ -39,11 +39,11 @@ from agentgym.serving.http import (
     read_body,
 )
 from agentgym.serving.protocol import ChatRequest, parse_chat, parse_json
-from agentgym.serving.tools import ToolShelf
+from agentgym.serving.tools import ToolCache
 
 
 def create_app(
-    agent: TrainedAgent,
+    agent: SavedAgent,
     name: str,
     *,
     api_key: str | None = None,
@@ -63,7 +63,7 @@ def create_app(
 
 class _Server:
     def __init__(
-        self, agent: TrainedAgent, name: str, api_key: str | None, log: Log
+        self, agent: SavedAgent, name: str, api_key: str | None, log: Log
     ) -> None:
         self._agent = agent
         self._name = name
@@ -71,7 +71,7 @@ class _Server:
         self._key = None if api_key is None else api_key.encode()
         self._log = log
         self._created = int(time.time())
-        self._shelf = ToolShelf()
+        self._shelf = ToolCache()
         self._batcher: Batcher[ChatRequest, Completion] = Batcher(self._decide)
 
     def app(self) -> Starlette:

@@ -27,7 +27,7 @@ from agentgym.core.task import Message
 from agentgym.core.tools import Tool
 from agentgym.policies.base import DecisionRequest
 from agentgym.serving.errors import invalid
-from agentgym.serving.tools import NO_TOOLS, Tools, ToolShelf
+from agentgym.serving.tools import NO_TOOLS, ToolCache, Tools
 
 MAX_BODY = 1 << 20
 """Bytes of a request."""
@@ -119,7 +119,7 @@ def parse_json(body: bytes) -> dict[str, Any]:
     return value
 
 
-def parse_chat(payload: dict[str, Any], shelf: ToolShelf) -> ChatRequest:
+def parse_chat(payload: dict[str, Any], shelf: ToolCache) -> ChatRequest:
     """Reads a request for a chat completion.
 
     Raises:
@@ -207,7 +207,7 @@ def _check_options(payload: dict[str, Any]) -> None:
 
 
 def _answer_tool(
-    payload: dict[str, Any], tools: Tools, shelf: ToolShelf
+    payload: dict[str, Any], tools: Tools, shelf: ToolCache
 ) -> Tool | None:
     """The tool that stands for an answer in JSON; None for an answer in words."""
     format_ = _object(payload, "response_format")

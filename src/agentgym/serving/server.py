@@ -12,7 +12,7 @@ from typing import Any
 
 import uvicorn
 
-from agentgym.core.errors import ServingError, UsageError
+from agentgym.errors import ServingError, UsageError
 
 GRACE_SECONDS = 30
 """That requests on their way have to finish after the server was told to stop."""

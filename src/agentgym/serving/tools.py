@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from agentgym.core.schemas import SchemaProblem, check_schema
 from agentgym.core.tools import Tool
 from agentgym.serving.errors import ApiError, invalid
-from agentgym.serving.patterns import is_safe
 
 MAX_TOOLS = 128
 MAX_DEFINITIONS = 256 << 10
 """Characters of all definitions together, as JSON."""
-MAX_DEPTH = 24
-"""Of nesting in a schema."""
 MAX_VALUES = 1_000
 """Parameters and listed values of all tools together: policies read each of them."""
 _SHELF_CHARACTERS = 8 << 20
@@ -46,7 +43,7 @@ class Tools:
 NO_TOOLS = Tools((), "")
 
 
-class ToolShelf:
+class ToolCache:
     """Tools by their definitions; the most recently used within a memory bound.
 
     For one thread: that of the event loop.
@@ -156,63 +153,21 @@ def _parse_tool(definition: Any, where: str) -> tuple[Tool, int]:
 
 def _check_schema(name: str, where: str, schema: dict[str, Any]) -> int:
     """Returns the number of parameters and listed values."""
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import SchemaError
-
-    size = 0
-    for key, value in _entries(name, where, schema):
-        if key in ("$ref", "$dynamicRef") and not str(value).startswith("#"):
-            # jsonschema would fetch it: from the network, or from this machine's disk.
-            raise _bad_schema(
-                name, where, f"'{key}' points outside of it, to {_short(value)}"
-            )
-        if key == "pattern" and isinstance(value, str):
-            _check_pattern(name, where, value)
-        elif key == "patternProperties" and isinstance(value, dict):
-            for pattern in value:
-                _check_pattern(name, where, pattern)
-        elif key in ("enum", "properties") and isinstance(value, list | dict):
-            size += len(value)
     try:
-        Draft202012Validator.check_schema(schema)
-    except SchemaError as error:
-        at = ".".join(str(part) for part in error.absolute_path)
-        reason = f"{at}: {error.message}" if at else error.message
-        raise _bad_schema(name, where, _short(reason, 200)) from None
-    except Exception as error:
-        # Values that no schema can have make the checker itself stumble.
-        raise _bad_schema(name, where, type(error).__name__) from None
-    return size
+        check_schema(schema)
+    except SchemaProblem as problem:
+        raise _bad_schema(name, where, str(problem)) from None
+    return _listed(schema)
 
 
-def _check_pattern(name: str, where: str, pattern: str) -> None:
-    try:
-        re.compile(pattern)
-    except (re.error, OverflowError, RecursionError):
-        raise _bad_schema(
-            name, where, f"{_short(pattern)} is no regular expression"
-        ) from None
-    if not is_safe(pattern):
-        raise _bad_schema(
-            name,
-            where,
-            f"the pattern {_short(pattern)} could take very long on some texts;"
-            " use simpler repetitions",
-        )
-
-
-def _entries(name: str, where: str, schema: Any) -> Iterator[tuple[str, Any]]:
-    """All entries of all objects in a schema."""
-    waiting = [(schema, 1)]
-    while waiting:
-        value, depth = waiting.pop()
-        if depth > MAX_DEPTH:
-            raise _bad_schema(name, where, f"it is nested deeper than {MAX_DEPTH}")
-        if isinstance(value, dict):
-            yield from value.items()
-            waiting += [(below, depth + 1) for below in value.values()]
-        elif isinstance(value, list):
-            waiting += [(below, depth + 1) for below in value]
+def _listed(schema: Any) -> int:
+    if isinstance(schema, list):
+        return sum(map(_listed, schema))
+    if not isinstance(schema, dict):
+        return 0
+    lists = (schema.get(key) for key in ("enum", "properties"))
+    own = sum(len(values) for values in lists if isinstance(values, list | dict))
+    return own + sum(map(_listed, schema.values()))
 
 
 def _bad_schema(name: str, where: str, reason: str) -> ApiError:
@@ -221,8 +176,3 @@ def _bad_schema(name: str, where: str, reason: str) -> ApiError:
         where,
         "invalid_function_parameters",
     )
-
-
-def _short(value: Any, length: int = 80) -> str:
-    text = value if length > 80 and isinstance(value, str) else repr(value)
-    return text if len(text) <= length else f"{text[:length]}..."

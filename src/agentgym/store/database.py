@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 
-from agentgym.core.errors import AgentGymError, MissingExtraError, StoreError
+from agentgym.errors import AgentGymError, MissingExtraError, StoreError
 from agentgym.store.encoding import encode
 from agentgym.store.files import ELSEWHERE, LOCKED, file_errors
 from agentgym.store.queries import Queries

@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import PurePath
 from typing import Any
 
-from agentgym.core.errors import StoreError
+from agentgym.errors import StoreError
 
 MAX_TRAJECTORY_CHARACTERS = 200_000
 _MAX_TEXT = 2_000

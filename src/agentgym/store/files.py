@@ -7,7 +7,7 @@ import errno
 from collections.abc import Iterator
 from pathlib import Path
 
-from agentgym.core.errors import StoreError
+from agentgym.errors import StoreError
 
 ELSEWHERE = "set AGENTGYM_HOME to another folder"
 LOCKED = "is locked by another process: try again when that one is done"

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentgym.core.errors import ConfigError, ModelNotFoundError, StoreError
+from agentgym.errors import ConfigError, ModelNotFoundError, StoreError
 from agentgym.store import processes
 from agentgym.store.files import file_errors
 from agentgym.store.rows import ModelDraft, ModelRow, full_name, split_reference
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
-class ModelShelf:
+class ModelRegistry:
     """Models with versions; `Store` supplies the database and the folder."""
 
     models_dir: Path
@@ -158,7 +158,7 @@ class ModelShelf:
         with self._database.write() as queries:
             queries.lock()
             taken = set()
-            for row in queries.unfinished_models():
+            for row in queries.model_claims():
                 if not processes.is_gone(row["pid"], row["host"], row["process"]):
                     taken.add(self._draft_folder(full_name(row["name"], row["minor"])))
                 elif row["state"] == "reserved":

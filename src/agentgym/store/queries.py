@@ -213,7 +213,7 @@ class Queries:
             sa.insert(Model).values(state="reserved", metadata_={}, **values)
         )
 
-    def unfinished_models(self) -> list[sa.RowMapping]:
+    def model_claims(self) -> list[sa.RowMapping]:
         """Who reserved or registered what: name, minor, state, pid, host, process."""
         query = sa.select(
             Model.name, Model.minor, Model.state, Model.pid, Model.host, Model.process

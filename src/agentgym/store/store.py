@@ -11,11 +11,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
-from agentgym.core.errors import RunNotFoundError, StoreError
+from agentgym.errors import RunNotFoundError, StoreError
 from agentgym.store import processes
 from agentgym.store.encoding import bounded
 from agentgym.store.files import file_errors
-from agentgym.store.models import ModelShelf
+from agentgym.store.models import ModelRegistry
 from agentgym.store.rows import (
     RUN_STATUSES,
     EvaluationRow,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _UNDER_WAY = ("running", "paused")
 
 
-class Store(ModelShelf):
+class Store(ModelRegistry):
     """Runs, metrics, trajectories, commands and models under one home folder.
 
     Several processes and threads may use one home at the same time. Every method is

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from agentgym.core.targets import AtMost
+from agentgym.core.metrics import AtMost
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable

@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from agentgym.core.errors import AssetError
+from agentgym.errors import AssetError
 from agentgym.utils.files import (
     atomic_path,
     atomic_write_text,

@@ -126,7 +126,7 @@ def families(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="session")
 def smollm2() -> Path:
     """The embedded model; pulled, as a user's first training does."""
-    from agentgym.core.errors import AssetError
+    from agentgym.errors import AssetError
     from agentgym.policies.llm.models import EMBEDDED, find_model
 
     try:

@@ -12,11 +12,11 @@ import pytest
 
 from agentgym import TrainedAgent, Trainer
 from agentgym.core.control import Control
-from agentgym.core.errors import ConfigError, UsageError
 from agentgym.core.events import EvaluationDone, IterationDone, Warned
 from agentgym.core.trajectory import Trajectory
 from agentgym.engines.local import resolve
 from agentgym.engines.trl import TrlEngine
+from agentgym.errors import ConfigError, UsageError
 
 pytest.importorskip("trl", reason="needs the extra: pip install 'agentgym[trl]'")
 
@@ -87,9 +87,9 @@ def test_trl_trains_an_agent(
     for start in range(0, 16, 4):
         assert len({t.task.id for t in played[start : start + 4]}) == 1
     assert len({t.task.id for t in played}) == 4
-    assert all(t.failure is None and t.total_reward is not None for t in played)
+    assert all(t.failure is None and t.mean_reward is not None for t in played)
     for trajectory, one in zip(played, given, strict=True):
-        assert one["reward"] == trajectory.total_reward
+        assert one["reward"] == trajectory.mean_reward
         sampled = trajectory.steps[0].sampled
         assert sampled is not None
         assert one["prompt_ids"] == list(sampled.prompt)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentgym.core.errors import AssetError, FormatError, MissingExtraError
+from agentgym.errors import AssetError, FormatError, MissingExtraError
 from agentgym.policies.llm import models
 from agentgym.policies.llm.models import EMBEDDED, find_model, load_model
 

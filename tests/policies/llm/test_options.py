@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentgym.core.errors import ScenarioError
 from agentgym.core.tools import Tool
+from agentgym.errors import ScenarioError
 from agentgym.policies.calls.conversation import Reader
 from agentgym.policies.llm.options import MAX_CALLS, Option, ToolSet
 from agentgym.policies.llm.parse import parse_call
@@ -196,5 +196,5 @@ def test_many_combinations_are_cut_and_stay_varied() -> None:
 
 def test_a_broken_schema_is_named() -> None:
     tool = Tool("odd", "Odd.", {"type": "object", "properties": {"a": {"type": 3}}})
-    with pytest.raises(ScenarioError, match=r"Tool 'odd'.*no valid JSON schema"):
+    with pytest.raises(ScenarioError, match=r"Tool 'odd'.*invalid JSON schema"):
         ToolSet([tool])

@@ -12,19 +12,16 @@ import numpy as np
 import pytest
 import torch
 
-from agentgym.core.checkpoint import pack, unpack
-from agentgym.core.errors import (
+from agentgym.core.rewards import assign_advantages
+from agentgym.core.task import Task
+from agentgym.core.tools import FailureKind, Tool, ToolCall
+from agentgym.core.trajectory import Group, Trajectory
+from agentgym.errors import (
     AssetError,
     ContextExceeded,
     FormatError,
     OutOfMemory,
 )
-from agentgym.core.evaluation import evaluate
-from agentgym.core.rewards import assign_advantages
-from agentgym.core.rollout import Rollout, step_of
-from agentgym.core.task import Task
-from agentgym.core.tools import FailureKind, Tool, ToolCall
-from agentgym.core.trajectory import Group, Trajectory
 from agentgym.policies.base import DecisionRequest, Sampling
 from agentgym.policies.llm import learner
 from agentgym.policies.llm.learner import _collect
@@ -33,6 +30,9 @@ from agentgym.policies.llm.policy import LlmPolicy
 from agentgym.policies.llm.trie import TOOL, VALUE
 from agentgym.policies.llm.workers import Workers
 from agentgym.scenarios.registry import ScenarioRegistry
+from agentgym.training.checkpoint import pack, unpack
+from agentgym.training.evaluation import evaluate
+from agentgym.training.rollout import Rollout, step_of
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "integration"))
 

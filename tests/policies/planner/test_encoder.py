@@ -24,7 +24,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentgym.core.errors import AssetError, FormatError
+from agentgym.errors import AssetError, FormatError
 from agentgym.policies.planner import encoder as module
 from agentgym.policies.planner.encoder import EncodedText, SentenceEncoder
 from agentgym.utils.assets import MINILM, fetch

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agentgym.core.errors import AssetError
+from agentgym.errors import AssetError
 from agentgym.policies.calls.candidates import find_candidates
 from agentgym.policies.calls.conversation import Said
 from agentgym.policies.planner.encoder import WIDTH, SentenceEncoder

@@ -75,9 +75,9 @@ def _cases(rng: np.random.Generator, detached: int = 0) -> list[Case]:
     """Two states of one conversation, and one of another with options of a kind."""
     some, other = (
         Options(
-            [rng.normal(size=(n, WIDTH)) for n in sizes], np.array(slots), strangers
+            [rng.normal(size=(n, WIDTH)) for n in sizes], np.array(slots), shared_rows
         )
-        for sizes, slots, strangers in (
+        for sizes, slots, shared_rows in (
             ((2, 1, 3), [3, 0, 2], False),
             ((1, 2, 1), [1, 2, 2], True),
         )
@@ -92,7 +92,7 @@ def _cases(rng: np.random.Generator, detached: int = 0) -> list[Case]:
             np.array(history),
             rng.normal(size=(len(options.slots), 2)),
             detached=detached,
-            gated=options.strangers and detached > 0,
+            gated=options.shared_rows and detached > 0,
         )
 
     return [

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agentgym.core.errors import FormatError
 from agentgym.core.task import Task
 from agentgym.core.tools import Tool
 from agentgym.core.trajectory import Group, Step, Trajectory
+from agentgym.errors import FormatError
 from agentgym.policies.base import Decision, DecisionRequest, Sampling
 from agentgym.policies.calibration import Calibration
 from agentgym.policies.planner import learner
@@ -521,7 +521,7 @@ def test_where_tools_come_and_go_none_gets_a_row_of_its_own(tmp_path: Path) -> N
     policy.decide([_request("do it", new)])
     assert policy.slots == before
     _learn(policy, 0)
-    assert policy.heads.tool.parameters.arrays["strangers"].any()
+    assert policy.heads.tool.parameters.arrays["shared_rows"].any()
     policy.save(tmp_path)
     loaded = PlannerPolicy.load(tmp_path)
     for tools in (new, TOOLS):

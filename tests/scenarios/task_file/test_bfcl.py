@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from task_lines import Write
 
-from agentgym.core.errors import FormatError
 from agentgym.core.tools import ToolCall
+from agentgym.errors import FormatError
 from agentgym.scenarios.task_file.bfcl import import_bfcl, read_bfcl
 from agentgym.scenarios.task_file.expected import Progress
 from agentgym.scenarios.task_file.line import TaskLine, read_task

@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from task_lines import Write, task, tool
 
-from agentgym.core.errors import ConfigError, FormatError
 from agentgym.core.task import SPLITS
+from agentgym.errors import ConfigError, FormatError
 from agentgym.scenarios.task_file.file import check_file, open_tasks
 from agentgym.scenarios.task_file.line import MAX_LINE, read_line
 
@@ -52,7 +52,7 @@ MISTAKES: list[tuple[Any, str]] = [
     (task(tools=[FORECAST, FORECAST], expected=[]), "tools[1]: there are two tools"),
     (
         task(tools=[tool("t", x={"type": "strnig"})], expected=[]),
-        "no valid JSON schema",
+        "invalid JSON schema",
     ),
     (task(tools=[tool("t", x={"$ref": "#/$defs/y"})], expected=[]), "cannot be used"),
     (task(tools=[tool("t", x={})] * 300, expected=[]), "more than 256"),
@@ -100,7 +100,7 @@ MISTAKES: list[tuple[Any, str]] = [
     ),
     (
         task(tools=[FORECAST], expected=expect(city={"regex": "("}, days=1)),
-        "arguments.city: regex is none",
+        "arguments.city: invalid regex",
     ),
     (
         task(tools=[FORECAST], expected=expect(city="Oslo", day=1, days=1)),

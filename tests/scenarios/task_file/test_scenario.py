@@ -12,9 +12,9 @@ import pytest
 from task_lines import Write, task, tool
 
 from agentgym import ScenarioRegistry
-from agentgym.core.errors import ConfigError, FormatError, ScenarioError
 from agentgym.core.task import Task
 from agentgym.core.tools import FailureKind, ToolCall
+from agentgym.errors import ConfigError, FormatError, ScenarioError
 from agentgym.scenarios.checks import check_scenario
 from agentgym.scenarios.environment import ActOutcome, Environment
 from agentgym.scenarios.task_file.scenario import TaskFile

@@ -12,7 +12,7 @@ from autogen_core.tools import BaseTool, FunctionTool, ToolSchema
 from pydantic import BaseModel, ConfigDict
 
 from agentgym.core.tools import Tool
-from agentgym.core.trained_agent import TrainedAgent
+from agentgym.episodes.chat import ChatModel
 from agentgym.integrations.autogen.client import AgentGymClient
 from agentgym.integrations.autogen.training import (
     AutoGenSeat,
@@ -27,8 +27,8 @@ from agentgym.integrations.base import (
     run_tool,
     shared_tools,
 )
-from agentgym.integrations.chat import Mind
-from agentgym.integrations.seats import Seat
+from agentgym.integrations.harness import AgentHarness
+from agentgym.policies.saved import SavedAgent
 
 
 class AutoGenAdapter(FrameworkAdapter):
@@ -36,7 +36,7 @@ class AutoGenAdapter(FrameworkAdapter):
 
     def wrap_agent(
         self,
-        trained: TrainedAgent,
+        trained: SavedAgent,
         *,
         tools: Tools | None = None,
         llm: ChatCompletionClient | None = None,
@@ -60,7 +60,7 @@ class AutoGenAdapter(FrameworkAdapter):
         prompt = system_message or trained.metadata.get("system_prompt") or None
         return AssistantAgent(
             name,
-            AgentGymClient(Mind.of(trained, llm, defer_below), llm),
+            AgentGymClient(ChatModel.of(trained, llm, defer_below), llm),
             tools=[_native_tool(tool) for tool in live_tools(trained, tools)],
             system_message=prompt,
             **{"max_tool_iterations": 20, **options},
@@ -74,11 +74,11 @@ class AutoGenAdapter(FrameworkAdapter):
         ]
         return shared_tools(owned, "The agent of AutoGen")
 
-    def seat(self, agent: Any) -> Seat:
+    def harness(self, agent: Any) -> AgentHarness:
         """See `FrameworkAdapter`."""
         return AutoGenSeat(agent)
 
-    def unforgettable(self, agent: Any) -> str:
+    def persistent_state(self, agent: Any) -> str:
         """See `FrameworkAdapter`."""
         return "its memory" if has_memory(agent) else ""
 

@@ -19,8 +19,8 @@ from autogen_core.tools import ToolSchema
 from pydantic import BaseModel
 
 from agentgym.core.task import Message
-from agentgym.integrations.chat import (
-    Mind,
+from agentgym.episodes.chat import (
+    ChatModel,
     Savings,
     Turn,
     json_form,
@@ -40,15 +40,17 @@ class AgentGymClient(ChatCompletionClient):
         savings: What the language model was spared.
     """
 
-    def __init__(self, mind: Mind, llm: ChatCompletionClient | None = None) -> None:
-        self._mind = mind
+    def __init__(
+        self, chat: ChatModel, llm: ChatCompletionClient | None = None
+    ) -> None:
+        self._chat = chat
         self._llm = llm
         self._usage = RequestUsage(0, 0)
 
     @property
     def savings(self) -> Savings:
         """What the language model was spared."""
-        return self._mind.savings
+        return self._chat.savings
 
     async def create(
         self,
@@ -64,7 +66,7 @@ class AgentGymClient(ChatCompletionClient):
         said = [part for message in messages for part in _openai_messages(message)]
         form = _form_of(json_output) or speaker_form(said)
         decide = functools.partial(
-            self._mind.decide,
+            self._chat.decide,
             said,
             [definition_of(tool) for tool in tools],
             tool_choice=_tool_choice(tool_choice),

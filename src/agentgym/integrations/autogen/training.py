@@ -24,7 +24,7 @@ from autogen_core.tools import TextResultContent, ToolResult, ToolSchema, Workbe
 from agentgym.core.task import Message
 from agentgym.core.tools import Tool, ToolError
 from agentgym.integrations.autogen.client import AgentGymClient, definition_of
-from agentgym.integrations.seats import RoutedTool, Seat
+from agentgym.integrations.harness import AgentHarness, RoutedTool
 from agentgym.utils.threads import ThreadForEachCall
 
 
@@ -32,7 +32,7 @@ class _Over(Exception):
     """The conversation was closed while a team was still at it."""
 
 
-class AutoGenSeat(Seat):
+class AutoGenSeat(AgentHarness):
     """An assistant, or a team."""
 
     def __init__(self, agent: Any) -> None:
@@ -52,7 +52,7 @@ class AutoGenSeat(Seat):
             agent._model_client = _SeatClient(self, side=True)
 
     def begin(self, messages: Sequence[Message]) -> str | None:
-        """See `Seat`."""
+        """See `AgentHarness`."""
         *before, last = messages
         opening = [
             TextMessage(content=str(m.get("content") or ""), source=m["role"])
@@ -61,7 +61,7 @@ class AutoGenSeat(Seat):
         return _run(self._begin(opening))
 
     def go_on(self, content: str) -> str | None:
-        """See `Seat`."""
+        """See `AgentHarness`."""
         return _run(self._tell([TextMessage(content=content, source="user")]))
 
     async def _begin(self, opening: list[TextMessage]) -> str | None:
@@ -97,9 +97,9 @@ class AutoGenSeat(Seat):
 
 
 class _SeatClient(AgentGymClient):
-    def __init__(self, seat: AutoGenSeat, side: bool = False) -> None:
-        super().__init__(seat.aside if side else seat.mind)
-        self._seat = None if side else seat
+    def __init__(self, harness: AutoGenSeat, side: bool = False) -> None:
+        super().__init__(harness.aside if side else harness.chat)
+        self._seat = None if side else harness
 
     async def create(
         self, messages: Sequence[LLMMessage], **options: Any
@@ -117,11 +117,11 @@ class _RoutedWorkbench(Workbench):
         self,
         inner: Sequence[Workbench],
         routed: Mapping[str, RoutedTool],
-        seat: AutoGenSeat,
+        harness: AutoGenSeat,
     ) -> None:
         self._inner = list(inner)
         self._routed = routed
-        self._seat = seat
+        self._seat = harness
 
     async def list_tools(self) -> list[ToolSchema]:
         return [tool for bench in self._inner for tool in await bench.list_tools()]

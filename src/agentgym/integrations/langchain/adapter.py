@@ -7,16 +7,16 @@ from typing import Any, Literal
 from langchain.agents import create_agent
 from langchain_core.language_models.chat_models import BaseChatModel
 
-from agentgym.core.errors import UsageError
 from agentgym.core.tools import Tool
-from agentgym.core.trained_agent import TrainedAgent
+from agentgym.episodes.chat import ChatModel
+from agentgym.errors import UsageError
 from agentgym.integrations.base import (
     FrameworkAdapter,
     Tools,
     checked_tools,
     live_tools,
 )
-from agentgym.integrations.chat import Mind
+from agentgym.integrations.harness import AgentHarness
 from agentgym.integrations.langchain.executors import (
     AgentType,
     make_executor,
@@ -35,7 +35,7 @@ from agentgym.integrations.langchain.training import (
     routed_tool,
     tools_of,
 )
-from agentgym.integrations.seats import Seat
+from agentgym.policies.saved import SavedAgent
 
 
 class LangChainAdapter(FrameworkAdapter):
@@ -46,7 +46,7 @@ class LangChainAdapter(FrameworkAdapter):
 
     def wrap_agent(
         self,
-        trained: TrainedAgent,
+        trained: SavedAgent,
         *,
         tools: Tools | None = None,
         llm: BaseChatModel | None = None,
@@ -72,7 +72,7 @@ class LangChainAdapter(FrameworkAdapter):
         """
         native = [native_tool(tool) for tool in live_tools(trained, tools)]
         prompt = system_prompt or str(trained.metadata.get("system_prompt") or "")
-        model = AgentGymChat(mind=Mind.of(trained, llm, defer_below), llm=llm)
+        model = AgentGymChat(chat=ChatModel.of(trained, llm, defer_below), llm=llm)
         if style == "graph":
             if agent_type != "tool_calling":
                 raise UsageError(
@@ -86,7 +86,7 @@ class LangChainAdapter(FrameworkAdapter):
         routed = [routed_tool(tool).tool for tool in tools_of(agent)]
         return checked_tools(routed, "The agent of LangChain")
 
-    def seat(self, agent: Any) -> Seat:
+    def harness(self, agent: Any) -> AgentHarness:
         """See `FrameworkAdapter`."""
         route_models()
         tools = tools_of(agent)
@@ -99,6 +99,6 @@ class LangChainAdapter(FrameworkAdapter):
         """Graphs keep their state by thread; executors only in a memory."""
         return getattr(agent, "memory", None) is None
 
-    def unforgettable(self, agent: Any) -> str:
+    def persistent_state(self, agent: Any) -> str:
         """See `FrameworkAdapter`."""
         return "its store" if getattr(agent, "store", None) is not None else ""

@@ -12,8 +12,8 @@ from langchain_core.prompts import (
 from langchain_core.tools import BaseTool, StructuredTool
 from langchain_core.tools import Tool as TextTool
 
-from agentgym.core.errors import MissingExtraError, UsageError
 from agentgym.core.tools import Tool
+from agentgym.errors import MissingExtraError, UsageError
 from agentgym.integrations import react
 from agentgym.integrations.base import (
     run_tool,

@@ -23,9 +23,9 @@ from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from agentgym.core.task import Message
-from agentgym.core.trained_agent import TrainedAgent
+from agentgym.episodes.chat import ChatModel, Savings, Turn, retold
 from agentgym.integrations import react
-from agentgym.integrations.chat import Mind, Savings, Turn, retold
+from agentgym.policies.saved import SavedAgent
 from agentgym.serving.deciding import Answer
 
 
@@ -33,12 +33,12 @@ class AgentGymChat(BaseChatModel):
     """A trained agent as a chat model.
 
     Attributes:
-        mind: Decides, and counts.
+        chat: Decides, and counts.
         llm: Writes words, and decides in doubt; None if there is none.
         text_tools: Definitions of the tools, for agents that call them in text.
     """
 
-    mind: Any
+    chat: Any
     llm: Any = None
     text_tools: list[dict[str, Any]] = []
 
@@ -49,7 +49,7 @@ class AgentGymChat(BaseChatModel):
     @property
     def savings(self) -> Savings:
         """What the language model was spared."""
-        savings: Savings = self.mind.savings
+        savings: Savings = self.chat.savings
         return savings
 
     def bind_tools(
@@ -67,7 +67,7 @@ class AgentGymChat(BaseChatModel):
         **options: Any,
     ) -> ChatResult:
         asked = Asked(messages, stop, options, self.text_tools)
-        turn, answer = asked.decide(self.mind)
+        turn, answer = asked.decide(self.chat)
         if turn is Turn.ACT:
             return result_of(asked.message(answer))
         model, given = self._ask_llm(turn, asked, answer, options)
@@ -82,7 +82,7 @@ class AgentGymChat(BaseChatModel):
         **options: Any,
     ) -> ChatResult:
         asked = Asked(messages, stop, options, self.text_tools)
-        turn, answer = await asyncio.to_thread(asked.decide, self.mind)
+        turn, answer = await asyncio.to_thread(asked.decide, self.chat)
         if turn is Turn.ACT:
             return result_of(asked.message(answer))
         model, given = self._ask_llm(turn, asked, answer, options)
@@ -144,15 +144,15 @@ class AgentGymMiddleware(AgentMiddleware):
         savings: What the agent's own model was spared.
     """
 
-    def __init__(self, trained: TrainedAgent, *, defer_below: float = 0.0) -> None:
+    def __init__(self, trained: SavedAgent, *, defer_below: float = 0.0) -> None:
         super().__init__()
-        self._mind = Mind.of(trained, True, defer_below)
-        self.savings = self._mind.savings
+        self._chat = ChatModel.of(trained, True, defer_below)
+        self.savings = self._chat.savings
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Decides in the model's place, or hands on."""
         asked = _asked_of(request)
-        turn, answer = asked.decide(self._mind)
+        turn, answer = asked.decide(self._chat)
         if turn is Turn.ACT:
             return asked.message(answer)
         response = handler(_handed_on(turn, asked, answer, request))
@@ -164,7 +164,7 @@ class AgentGymMiddleware(AgentMiddleware):
     ) -> Any:
         """The same, awaited."""
         asked = _asked_of(request)
-        turn, answer = await asyncio.to_thread(asked.decide, self._mind)
+        turn, answer = await asyncio.to_thread(asked.decide, self._chat)
         if turn is Turn.ACT:
             return asked.message(answer)
         response = await handler(_handed_on(turn, asked, answer, request))
@@ -224,9 +224,9 @@ class Asked:
             self._tools = text_tools
             self.messages = react.read(raw, text_tools)
 
-    def decide(self, mind: Mind) -> tuple[Turn, Answer]:
-        """Asks a mind."""
-        return mind.decide(
+    def decide(self, chat: ChatModel) -> tuple[Turn, Answer]:
+        """Asks a chat."""
+        return chat.decide(
             self.messages,
             self._tools,
             tool_choice=self._choice,

@@ -19,15 +19,15 @@ from langgraph.prebuilt import ToolNode
 
 from agentgym.core.task import Message
 from agentgym.core.tools import Tool
-from agentgym.integrations.chat import jsonable
+from agentgym.episodes.chat import jsonable
+from agentgym.integrations.harness import AgentHarness, RoutedTool
 from agentgym.integrations.langchain.model import Asked, definition_of, result_of
-from agentgym.integrations.seats import RoutedTool, Seat
 
 _SEAT: ContextVar[_LangChainSeat | None] = ContextVar("agentgym_seat", default=None)
 """Whose agent is running; LangChain hands it on to the threads that it starts."""
 
 
-class _LangChainSeat(Seat):
+class _LangChainSeat(AgentHarness):
     def __init__(self, agent: Any, definitions: list[dict[str, Any]]) -> None:
         super().__init__()
         self._agent = agent
@@ -45,13 +45,13 @@ class GraphSeat(_LangChainSeat):
     """A graph, such as `create_agent` makes."""
 
     def begin(self, messages: Sequence[Message]) -> str:
-        """See `Seat`."""
+        """See `AgentHarness`."""
         self._config = {"configurable": {"thread_id": uuid.uuid4().hex}}
         self._said: list[Any] = []
         return self._tell(convert_to_messages(list(messages)))
 
     def go_on(self, content: str) -> str:
-        """See `Seat`."""
+        """See `AgentHarness`."""
         return self._tell(convert_to_messages([{"role": "user", "content": content}]))
 
     def _tell(self, new: list[Any]) -> str:
@@ -66,7 +66,7 @@ class ExecutorSeat(_LangChainSeat):
     """An `AgentExecutor`."""
 
     def begin(self, messages: Sequence[Message]) -> str:
-        """See `Seat`."""
+        """See `AgentHarness`."""
         if self._agent.memory is not None:
             self._agent.memory.clear()
         *before, last = messages
@@ -74,7 +74,7 @@ class ExecutorSeat(_LangChainSeat):
         return self.go_on(str(last.get("content") or ""))
 
     def go_on(self, content: str) -> str:
-        """See `Seat`."""
+        """See `AgentHarness`."""
         variables = _variables(self._agent)
         given: dict[str, Any] = {"input": content}
         if self._agent.memory is None and self._said:
@@ -166,7 +166,7 @@ def _only_async(tool: BaseTool) -> bool:
 
 
 def route_tool(tool: BaseTool) -> None:
-    """Leads the calls of a tool through the episode, while a seat is playing."""
+    """Leads the calls of a tool through the episode, while a harness is playing."""
     if "_run" in vars(tool):
         return
     routed = routed_tool(tool)
@@ -178,30 +178,32 @@ def route_tool(tool: BaseTool) -> None:
         arguments |= {name: named[name] for name in names if name in named}
         return {name: jsonable(value) for name, value in arguments.items()}
 
-    def call(seat: Seat, given: Any, named: Any, native: Callable[[], Any]) -> Any:
-        value = routed.call(seat.task, arguments_of(given, named), native)
+    def call(
+        harness: AgentHarness, given: Any, named: Any, native: Callable[[], Any]
+    ) -> Any:
+        value = routed.call(harness.task, arguments_of(given, named), native)
         if tool.response_format == "content_and_artifact" and isinstance(value, str):
             return value, None
         return value
 
     @functools.wraps(run)
     def routed_run(*given: Any, **named: Any) -> Any:
-        seat = _SEAT.get()
-        if seat is None:
+        harness = _SEAT.get()
+        if harness is None:
             return run(*given, **named)
         if _only_async(tool):
             native = functools.partial(_run_async, arun, given, named)
         else:
             native = functools.partial(run, *given, **named)
-        return call(seat, given, named, native)
+        return call(harness, given, named, native)
 
     @functools.wraps(arun)
     async def routed_arun(*given: Any, **named: Any) -> Any:
-        seat = _SEAT.get()
-        if seat is None:
+        harness = _SEAT.get()
+        if harness is None:
             return await arun(*given, **named)
         native = functools.partial(_run_async, arun, given, named)
-        return await asyncio.to_thread(call, seat, given, named, native)
+        return await asyncio.to_thread(call, harness, given, named, native)
 
     # Past pydantic, which would take them for fields.
     object.__setattr__(tool, "_run", routed_run)
@@ -214,7 +216,7 @@ def _run_async(arun: Callable[..., Any], given: Any, named: Any) -> Any:
 
 @functools.cache
 def route_models() -> None:
-    """Leads what chat models are asked to the policy, while a seat is playing.
+    """Leads what chat models are asked to the policy, while a harness is playing.
 
     All of them, wherever in an agent they are hidden: LangChain offers no way to give
     an agent that is made already another model. What is led away are the public
@@ -225,12 +227,12 @@ def route_models() -> None:
     stream, astream = BaseChatModel.stream, BaseChatModel.astream
 
     def answers(
-        seat: _LangChainSeat, conversations: Any, stop: Any, options: Any
+        harness: _LangChainSeat, conversations: Any, stop: Any, options: Any
     ) -> LLMResult:
         made = []
         for messages in conversations:
-            asked = Asked(messages, stop, options, seat.definitions)
-            _, decided = asked.decide(seat.mind)
+            asked = Asked(messages, stop, options, harness.definitions)
+            _, decided = asked.decide(harness.chat)
             made.append(result_of(asked.message(decided)).generations)
         return LLMResult(generations=made)
 
@@ -238,19 +240,19 @@ def route_models() -> None:
     def routed_generate(
         self: Any, messages: Any, stop: Any = None, callbacks: Any = None, **kw: Any
     ) -> LLMResult:
-        seat = _SEAT.get()
-        if seat is None:
+        harness = _SEAT.get()
+        if harness is None:
             return generate(self, messages, stop, callbacks, **kw)
-        return answers(seat, messages, stop, kw)
+        return answers(harness, messages, stop, kw)
 
     @functools.wraps(agenerate)
     async def routed_agenerate(
         self: Any, messages: Any, stop: Any = None, callbacks: Any = None, **kw: Any
     ) -> LLMResult:
-        seat = _SEAT.get()
-        if seat is None:
+        harness = _SEAT.get()
+        if harness is None:
             return await agenerate(self, messages, stop, callbacks, **kw)
-        return await asyncio.to_thread(answers, seat, messages, stop, kw)
+        return await asyncio.to_thread(answers, harness, messages, stop, kw)
 
     @functools.wraps(stream)
     def routed_stream(self: Any, *given: Any, **kw: Any) -> Iterator[Any]:

@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from agentgym.core.schemas import (
+    Pattern,
+    SchemaProblem,
+    compile_pattern,
+    is_valid,
+    validator,
+)
 from agentgym.policies.calls.conversation import (
     MAX_SCHEMAS,
     Field,
@@ -223,8 +229,7 @@ def _found_in_text(
         pattern, kind = _string_pattern(schema)
         spans = part.phrases
         if pattern is not None:
-            matches = pattern.finditer(part.text)
-            spans = [Span(m.start(), m.end(), kind) for m in matches]
+            spans = [Span(*at, kind) for at in pattern.words(part.text)]
         for span in spans:
             value = part.text[span.start : span.end]
             if value and _fits_string(schema, value):
@@ -280,8 +285,8 @@ def _remember(known: dict[str, Any], key: str, found: Any) -> None:
 def _fits_string(schema: Mapping[str, Any], value: str) -> bool:
     if not schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", 1 << 30):
         return False
-    pattern = schema.get("pattern")
-    return not isinstance(pattern, str) or _search(pattern, value)
+    pattern, kind = _string_pattern(schema)
+    return kind != "pattern" or (pattern is not None and pattern.search(value))
 
 
 def _fits_number(schema: Mapping[str, Any], value: float) -> bool:
@@ -360,33 +365,16 @@ def _types(schema: Mapping[str, Any]) -> frozenset[str]:
     return frozenset({"string"})
 
 
-def _string_pattern(schema: Mapping[str, Any]) -> tuple[re.Pattern[str] | None, str]:
-    if isinstance(schema.get("pattern"), str):
-        return _compile(schema["pattern"]), "pattern"
-    known = _FORMATS.get(str(schema.get("format")))
-    return (_bounded(known), "format") if known else (None, "free")
-
-
-@lru_cache(maxsize=512)
-def _compile(pattern: str) -> re.Pattern[str] | None:
-    # An anchored pattern describes the whole value: look for it as a word in the text.
-    body = pattern.removeprefix("^").removesuffix("$")
+def _string_pattern(schema: Mapping[str, Any]) -> tuple[Pattern | None, str]:
+    """What strings of a schema look like, and how that is known."""
+    source = schema.get("pattern")
+    if not isinstance(source, str):
+        source = _FORMATS.get(str(schema.get("format")))
+        return (compile_pattern(source), "format") if source else (None, "free")
     try:
-        return _bounded(body)
-    except re.error:
-        return None
-
-
-def _search(pattern: str, value: str) -> bool:
-    try:
-        return re.search(pattern, value) is not None
-    except re.error:
-        return False
-
-
-@lru_cache(maxsize=64)
-def _bounded(body: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<![\w@])(?:{body})(?![\w@])")
+        return compile_pattern(source), "pattern"
+    except SchemaProblem:
+        return None, "pattern"
 
 
 def _number(text: str, whole: bool) -> int | float | None:
@@ -441,32 +429,19 @@ class _Validator:
     """A schema for jsonschema, which takes its time: what it said is remembered."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        from jsonschema import Draft202012Validator
-
-        self._validator = Draft202012Validator(
-            schema, format_checker=Draft202012Validator.FORMAT_CHECKER
-        )
+        self._validator = validator(schema)
         self._known: dict[str, bool] = {}
 
     def accepts(self, value: Any) -> bool:
         """Whether a value is valid."""
         if not isinstance(value, str) or len(value) > _REMEMBERED_LENGTH:
-            return self._check(value)
+            return is_valid(self._validator, value)
         known = self._known.get(value)
         if known is None:
             if len(self._known) >= _REMEMBERED_VALUES:
                 self._known.clear()
-            known = self._known[value] = self._check(value)
+            known = self._known[value] = is_valid(self._validator, value)
         return known
-
-    def _check(self, value: Any) -> bool:
-        from referencing.exceptions import Unresolvable
-
-        try:
-            return bool(self._validator.is_valid(value))
-        except (Unresolvable, re.error, RecursionError, OverflowError):
-            # A value that cannot be checked is not offered.
-            return False
 
 
 @lru_cache(maxsize=512)

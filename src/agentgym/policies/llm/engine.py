@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from agentgym.core.errors import FormatError
+from agentgym.errors import FormatError
 from agentgym.policies.llm.attention import NAME as ATTENTION
 from agentgym.policies.llm.attention import Forest, Grove, Tree
 from agentgym.policies.llm.attention import register as register_attention

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from agentgym.core.errors import StoreError
+from agentgym.errors import StoreError
 from agentgym.policies.llm.lora import merged_state
 
 

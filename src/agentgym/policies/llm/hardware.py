@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from agentgym.core.errors import OutOfMemory
+from agentgym.errors import OutOfMemory
 from agentgym.utils.files import atomic_write_bytes, user_cache_dir
 
 _PAYS = 1.2

@@ -47,9 +47,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from agentgym.core.errors import TrainingDiverged
 from agentgym.core.tools import FailureKind
 from agentgym.core.trajectory import Group, Step
+from agentgym.errors import TrainingDiverged
 from agentgym.policies.base import UpdateStats
 from agentgym.policies.llm.adam import Adam
 from agentgym.policies.llm.engine import Branch, Engine

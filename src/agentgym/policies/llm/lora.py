@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from agentgym.core.errors import FormatError
+from agentgym.errors import FormatError
 
 _ROWS = 64
 """Products in half precision have a multiple of this many rows, or a power of two below

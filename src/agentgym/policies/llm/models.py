@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentgym.core.errors import AssetError, FormatError, MissingExtraError
+from agentgym.errors import AssetError, FormatError, MissingExtraError
 from agentgym.utils.assets import SMOLLM2, Progress, fetch
 from agentgym.utils.files import file_lock, user_cache_dir
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from agentgym.core.errors import ContextExceeded, FormatError
 from agentgym.core.task import Message
 from agentgym.core.tools import Tool, ToolCall
 from agentgym.core.trajectory import Group
+from agentgym.errors import ContextExceeded, FormatError
 from agentgym.policies.base import (
     GREEDY,
     Decision,
@@ -358,7 +358,7 @@ class LlmPolicy(Policy):
         """Fits `confidence` by Platt scaling."""
         self.calibration = self.calibration.refitted(decisions)
 
-    def figures(self) -> dict[str, float]:
+    def stats(self) -> dict[str, float]:
         """Tokens that went through the model, what the cache saved, and memory."""
         read = self._cache.hits + self._cache.misses
         return {

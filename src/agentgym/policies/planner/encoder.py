@@ -42,7 +42,7 @@ import numpy.typing as npt
 from safetensors import safe_open
 from tokenizers import Encoding, Tokenizer
 
-from agentgym.core.errors import FormatError
+from agentgym.errors import FormatError
 from agentgym.utils.assets import MINILM, Progress, fetch
 
 WIDTH = 384

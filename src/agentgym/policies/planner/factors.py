@@ -136,10 +136,10 @@ class Heads:
             # Once something has been done, whether to finish depends on that, not on
             # any single clause: one that is settled must not hide one that is not.
             settled = 1 if state.last is not None else 0
-            if tools.strangers:
+            if tools.shared_rows:
                 # Whether any tool is right depends on how well they fit, not on words.
                 settled = 2
-            gated = tools.strangers and state.last is None
+            gated = tools.shared_rows and state.last is None
             case = Case(tools.options, said, past, state.facts, open_, settled, gated)
             return "tool", case
         if key == ABOUT:

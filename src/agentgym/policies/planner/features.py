@@ -292,7 +292,7 @@ class State:
                 row[ToolFact.JUST_CALLED] = self.last.ok
                 row[ToolFact.JUST_FAILED] = not self.last.ok
             row[ToolFact.SAID], row[ToolFact.RESULT_FITS] = said, last_found
-        if self.toolset.strangers:
+        if self.toolset.shared_rows:
             facts[FINISH, ToolFact.LEFT_OVER] = unused(self.said, given)
             for t, row in enumerate(facts[2:]):
                 self._fit(t, row)

@@ -16,8 +16,8 @@ by their description. u_o, v_o and G_o belong to one option and start at zero. G
 habits, lets what has happened speak for an option whatever was said: "escalate when the
 ticket is overdue" holds in every conversation. Only the head of the tools has it.
 
-Where tools come and go, none has a row of its own: these *strangers* share the rows of
-their kind, without u, and the facts have further weights that all of them share and
+Where tools come and go, tools have no rows of their own: they *share the rows* of their
+kind, without u, and the facts have further weights that all of them share and
 that learn fast: how well a tool fits what was said is all that can be learned of it.
 The hidden layer then says which tool is the best, but not whether any is right: words
 that it learned by heart would speak for a call wherever they are said. So, as long as
@@ -94,7 +94,7 @@ class Options:
     """
 
     def __init__(
-        self, sentences: Sequence[Array], slots: Indices, strangers: bool = False
+        self, sentences: Sequence[Array], slots: Indices, shared_rows: bool = False
     ) -> None:
         self.sentences = np.concatenate(sentences)
         """The encoded sentences of all descriptions, one below the other."""
@@ -102,7 +102,7 @@ class Options:
         self.starts = np.cumsum([0, *lengths[:-1]])
         self.embeddings = np.stack([rows.mean(axis=0) for rows in sentences])
         self.slots = slots
-        self.strangers = strangers
+        self.shared_rows = shared_rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -250,7 +250,7 @@ class ChoiceHead:
                 "described": np.zeros((WIDTH, HIDDEN), np.float32),
                 "similarity": np.full(1, similarity, np.float32),
                 "facts": np.array(facts, np.float32),
-                "strangers": np.zeros(len(facts), np.float32),
+                "shared_rows": np.zeros(len(facts), np.float32),
                 "slot": np.zeros((0, HIDDEN), np.float32),
                 "habit": np.zeros((0, HISTORY if habits else 0), np.float32),
                 "facts_slot": np.zeros((0, len(facts)), np.float32),
@@ -354,14 +354,14 @@ class ChoiceHead:
             inner[rows] = pull @ weights
             if self.habits:
                 places = np.ix_(options.slots, case.history)
-                _add(gradient["habit"], places, upstream[:, None], options.strangers)
+                _add(gradient["habit"], places, upstream[:, None], options.shared_rows)
             weighted = case.facts * upstream[:, None]
             gradient["facts"] += weighted.sum(axis=0)
-            if options.strangers:
-                gradient["strangers"] += weighted.sum(axis=0)
-            _add(gradient["facts_slot"], options.slots, weighted, options.strangers)
+            if options.shared_rows:
+                gradient["shared_rows"] += weighted.sum(axis=0)
+            _add(gradient["facts_slot"], options.slots, weighted, options.shared_rows)
         for options, by_option in matches.values():
-            if not options.strangers:
+            if not options.shared_rows:
                 gradient["slot"][options.slots] += by_option
             gradient["described"] += options.embeddings.T @ by_option
         inner *= way.hidden > 0
@@ -386,8 +386,8 @@ class ChoiceHead:
         a = p.arrays
         weights = options.embeddings @ a["described"]
         own = a["facts"] + a["facts_slot"][options.slots]
-        if options.strangers:
-            own = own + a["strangers"]
+        if options.shared_rows:
+            own = own + a["shared_rows"]
         else:
             weights += a["slot"][options.slots]
         self._compiled[id(options)] = (p.version, options, (weights, own))

@@ -32,9 +32,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agentgym.core.errors import TrainingDiverged
 from agentgym.core.rewards import argument_advantage
 from agentgym.core.trajectory import Group
+from agentgym.errors import TrainingDiverged
 from agentgym.policies.base import UpdateStats
 from agentgym.policies.planner.adam import Adam
 from agentgym.policies.planner.factors import Heads, Pointing, Trace
@@ -59,7 +59,7 @@ _RATES = {
     "described": 0.1,
     "facts": 0.3,
     "habit": 3.0,
-    "strangers": 30.0,
+    "shared_rows": 30.0,
 }
 
 _PASSES = 4

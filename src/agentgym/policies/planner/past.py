@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 def happened(state: State) -> list[str]:
     """Names of what was called, of what came back, and of what is known."""
     names: list[str] = []
-    strangers = state.toolset.strangers
+    shared_rows = state.toolset.shared_rows
     if state.last is None:
         names.append("start")
     else:
-        last = KIND_OF_TOOLS if strangers else state.last.tool
+        last = KIND_OF_TOOLS if shared_rows else state.last.tool
         names.append(f"last:{last}")
         names.append(f"last:{'ok' if state.last.ok else 'failed'}")
         if state.last.result.error:
             names.append(f"error:{state.last.result.error}")
         names += (f"last:{last}.{fact}" for fact in _facts_of(state.last))
     for call in state.calls:
-        tool = KIND_OF_TOOLS if strangers else call.tool
+        tool = KIND_OF_TOOLS if shared_rows else call.tool
         names.append(f"called:{tool}:{'ok' if call.ok else 'failed'}")
         if call is not state.last:
             names += (f"ever:{tool}.{fact}" for fact in _facts_of(call))
@@ -37,7 +37,7 @@ def happened(state: State) -> list[str]:
     for t, parameters in enumerate(state.toolset.parameters):
         for p in parameters:
             if p.required and p.values is None:
-                name = kind_of_schema(p.schema) if strangers else p.name
+                name = kind_of_schema(p.schema) if shared_rows else p.name
                 found = state.candidates(t, p)
                 kinds = {c.kind for c in found} & {"named", "quoted", "field"}
                 known.add(f"known:{name}:{min(2, len(found))}")

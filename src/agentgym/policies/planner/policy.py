@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from agentgym.core.errors import FormatError
 from agentgym.core.task import Message
 from agentgym.core.tools import Tool, ToolCall
 from agentgym.core.trajectory import Group
+from agentgym.errors import FormatError
 from agentgym.policies.base import (
     GREEDY,
     Decision,
@@ -63,7 +63,7 @@ _MAX_TOOLSETS = 1024
 _TOOLSET_BYTES = 128 << 20
 """What the compiled tool sets may take, about."""
 _MAX_KNOWN_TOOLS = 64
-"""Tools that may have rows of their own; see `PlannerPolicy._strangers`."""
+"""Tools that may have rows of their own; see `PlannerPolicy._shared_rows`."""
 _MAX_DESCRIBED = 16_384
 _MAX_COUNTED = 20_000
 _COUNTED_CHARACTERS = 8 << 20
@@ -390,7 +390,7 @@ class PlannerPolicy(Policy):
         full = self._compiled_bytes > _TOOLSET_BYTES
         if full or len(self._compiled) > _MAX_TOOLSETS:
             self._forget_tools()
-        if self._allots and not self._strangers:
+        if self._allots and not self._shared_rows:
             names = {*self.slots["tool"], *(tool.name for tool in tools)}
             if len(names) > _MAX_KNOWN_TOOLS:
                 self.slots["tool"][KIND_OF_TOOLS] = len(self.slots["tool"])
@@ -401,7 +401,7 @@ class PlannerPolicy(Policy):
             self._pooled,
             lambda text: self._texts.get([text])[text],
             self.count_tokens(definitions),
-            self._strangers,
+            self._shared_rows,
         )
         if self._allots:
             for name, head in self.heads.by_name.items():
@@ -416,7 +416,7 @@ class PlannerPolicy(Policy):
         self._compiled_bytes = 0
 
     @property
-    def _strangers(self) -> bool:
+    def _shared_rows(self) -> bool:
         """Whether so many tools were met that none gets a row of its own.
 
         Rows of their own would be learned by heart, and say nothing of the next tool.
@@ -426,7 +426,7 @@ class PlannerPolicy(Policy):
 
     def _slot(self, head: str, name: str, kind: str) -> int:
         rows = self.slots[head]
-        if self._strangers:
+        if self._shared_rows:
             name = kind
         if not self._allots:
             # The row behind the last: whoever serves strangers must not grow.

@@ -88,7 +88,7 @@ class ToolSet:
         encode: Encode,
         read: Read,
         tokens: int,
-        strangers: bool = False,
+        shared_rows: bool = False,
     ) -> None:
         """Compiles tools.
 
@@ -98,9 +98,9 @@ class ToolSet:
             encode: Gives pooled embeddings.
             read: Gives those of single tokens.
             tokens: That the definitions cost in a prompt.
-            strangers: Whether tools come and go, so that their names say nothing.
+            shared_rows: Whether tools come and go, so that their names say nothing.
         """
-        self.strangers = strangers
+        self.shared_rows = shared_rows
         self.tools = list(tools)
         self.tokens = tokens
         texts = [*_OPTION_TEXTS, *(f"{spaced(t.name)}. {t.description}" for t in tools)]
@@ -109,16 +109,16 @@ class ToolSet:
         self.options = Options(
             [encode(_sentences(text)) for text in texts],
             np.array(rows, np.int64),
-            strangers,
+            shared_rows,
         )
         self.names = [name_words(tool.name) for tool in tools]
         self.name_vectors = [
-            word_vectors(read(spaced(tool.name)), words) if strangers else _NO_WORDS
+            word_vectors(read(spaced(tool.name)), words) if shared_rows else _NO_WORDS
             for tool, words in zip(tools, self.names, strict=True)
         ]
         self.parameters: list[list[Parameter]] = [
             [
-                _compile(tool, name, schema, slot, encode, strangers)
+                _compile(tool, name, schema, slot, encode, shared_rows)
                 for name, schema in parameter_schemas(tool).items()
             ]
             for tool in tools
@@ -136,7 +136,7 @@ class ToolSet:
             self.ask_options = Options(
                 [encode([text]) for text in asked],
                 np.array(slots, np.int64),
-                strangers,
+                shared_rows,
             )
 
     @property
@@ -156,7 +156,7 @@ def _compile(
     schema: Mapping[str, Any],
     slot: Slot,
     encode: Encode,
-    strangers: bool,
+    shared_rows: bool,
 ) -> Parameter:
     about = f"{spaced(name)}: {schema.get('description') or ''}"
     required = name in tool.required
@@ -177,7 +177,7 @@ def _compile(
             for v in values
         ]
         options = Options(
-            [encode(text) for text in texts], np.array(slots, np.int64), strangers
+            [encode(text) for text in texts], np.array(slots, np.int64), shared_rows
         )
     return Parameter(
         name,

@@ -6,10 +6,10 @@ import random
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from agentgym.core.errors import MissingExtraError
-from agentgym.core.targets import AtMost
+from agentgym.core.metrics import AtMost
 from agentgym.core.task import Split, Task
 from agentgym.core.trajectory import Trajectory
+from agentgym.errors import MissingExtraError
 from agentgym.scenarios.code_review.plan import (
     CHECKS,
     SYSTEM_PROMPT,
@@ -17,13 +17,13 @@ from agentgym.scenarios.code_review.plan import (
     Goal,
     cost_of,
 )
-from agentgym.scenarios.drawn import DrawnScenario
+from agentgym.scenarios.generated import GeneratedScenario
 
 if TYPE_CHECKING:
     from agentgym.scenarios.code_review.environment import CodeReviewEnvironment
 
 
-class CodeReview(DrawnScenario):
+class CodeReview(GeneratedScenario):
     """Reviews of Python submissions with ten tools."""
 
     name = "code_review"

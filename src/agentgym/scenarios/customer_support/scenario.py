@@ -20,8 +20,8 @@ from agentgym.scenarios.customer_support import tools as shop
 from agentgym.scenarios.customer_support.goals import Goal, Issue, Milestone, ShopSpec
 from agentgym.scenarios.customer_support.tasks import SYSTEM_PROMPT, make_task
 from agentgym.scenarios.customer_support.world import World
-from agentgym.scenarios.drawn import DrawnScenario
 from agentgym.scenarios.environment import RIGHT, Environment, Verdict, questions
+from agentgym.scenarios.generated import GeneratedScenario
 
 # How the customer understands what is asked for.
 _ASKED = {
@@ -31,7 +31,7 @@ _ASKED = {
 }
 
 
-class CustomerSupport(DrawnScenario):
+class CustomerSupport(GeneratedScenario):
     """A shop's service desk: sixteen kinds of request, fifteen tools."""
 
     name = "customer_support"

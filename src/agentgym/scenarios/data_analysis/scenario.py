@@ -7,11 +7,11 @@ import re
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from agentgym.core.errors import MissingExtraError
 from agentgym.core.task import Split, Task
 from agentgym.core.trajectory import Trajectory
+from agentgym.errors import MissingExtraError
 from agentgym.scenarios.data_analysis.plan import SYSTEM_PROMPT, Goal
-from agentgym.scenarios.drawn import DrawnScenario
+from agentgym.scenarios.generated import GeneratedScenario
 
 if TYPE_CHECKING:
     from agentgym.scenarios.data_analysis.environment import DataAnalysisEnvironment
@@ -21,7 +21,7 @@ _AFTER_MISTAKE = 0.25
 _SCANNED = re.compile(r'"scanned": "(\d+) rows, (\d+) bytes"')
 
 
-class DataAnalysis(DrawnScenario):
+class DataAnalysis(GeneratedScenario):
     """Questions about files of five kinds, answered with nine tools."""
 
     name = "data_analysis"

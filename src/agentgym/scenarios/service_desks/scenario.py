@@ -10,10 +10,10 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from agentgym.core.errors import ScenarioError
 from agentgym.core.task import Split, Task
 from agentgym.core.trajectory import Trajectory
-from agentgym.scenarios.drawn import PlayedScenario
+from agentgym.errors import ScenarioError
+from agentgym.scenarios.generated import ConfiguredScenario
 from agentgym.scenarios.service_desks.desk import desk_names, load_desk
 from agentgym.scenarios.service_desks.tasks import make_line
 from agentgym.scenarios.task_file.line import TaskLine, read_task
@@ -23,7 +23,7 @@ _TOGETHER = 4
 """Desks of one iteration: a policy reads their tools once for all their tasks."""
 
 
-class ServiceDesks(PlayedScenario):
+class ServiceDesks(ConfiguredScenario):
     """Requests at desks with tools of their own."""
 
     name = "service_desks"

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from agentgym.core.errors import FormatError
+from agentgym.errors import FormatError
 from agentgym.scenarios.task_file.line import MAX_LINE, read_task
 from agentgym.utils.files import atomic_path
 

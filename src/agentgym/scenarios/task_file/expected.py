@@ -18,11 +18,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
-from agentgym.core.errors import did_you_mean
+from agentgym.core.schemas import SchemaProblem, compile_pattern
 from agentgym.core.tools import Tool, ToolCall
+from agentgym.errors import did_you_mean
 
 MAX_CALLS = 64
 """Calls that a task may expect, all courses together."""
@@ -70,7 +70,9 @@ def matches(wanted: Any, given: Any, loose: bool = False) -> bool:
         return any(matches(one, given, loose) for one in wanted["one_of"])
     if kind == "regex":
         return isinstance(given, str) and (
-            _compiled(wanted["regex"], loose).fullmatch(given) is not None
+            compile_pattern(("(?i)" if loose else "") + wanted["regex"]).fullmatch(
+                given
+            )
         )
     if kind == "near":
         return _is_number(given) and abs(given - wanted["near"]) <= wanted["within"]
@@ -150,9 +152,11 @@ def rule_problems(wanted: Any, where: str, depth: int = 0) -> Iterator[str]:
             yield from rule_problems(one, where, depth + 1)
     elif kind == "regex":
         try:
-            _compiled(wanted["regex"], loose=False)
-        except (re.error, TypeError, OverflowError, RecursionError) as error:
-            yield f"{where}: regex is none: {error}"
+            if not isinstance(wanted["regex"], str):
+                raise SchemaProblem("it should be text")
+            compile_pattern(wanted["regex"])
+        except SchemaProblem as problem:
+            yield f"{where}: invalid regex: {problem}"
     elif kind == "near":
         if not _is_number(wanted["near"]) or not _is_number(wanted.get("within")):
             yield f"{where}: near and within should both be numbers"
@@ -383,8 +387,3 @@ def _is_number(value: Any) -> bool:
 
 def _plain(text: str) -> str:
     return re.sub(r"[\W_]+", "", text).lower()
-
-
-@lru_cache(maxsize=512)
-def _compiled(pattern: str, loose: bool) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE if loose else 0)

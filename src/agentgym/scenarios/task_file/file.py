@@ -19,8 +19,8 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from agentgym.core.errors import ConfigError, FormatError
 from agentgym.core.task import SPLITS, Split
+from agentgym.errors import ConfigError, FormatError
 from agentgym.scenarios.task_file.line import (
     MAX_LINE,
     NOTHING_GIVEN,

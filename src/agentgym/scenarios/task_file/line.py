@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentgym.core.errors import AgentGymError, did_you_mean
 from agentgym.core.task import DIFFICULTIES, SPLITS, Difficulty, Message, Split
 from agentgym.core.tools import Tool, ToolCall
+from agentgym.errors import AgentGymError, did_you_mean
 from agentgym.scenarios.task_file.expected import (
     Course,
     ExpectedCall,

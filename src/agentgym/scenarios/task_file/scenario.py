@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentgym.core.errors import ConfigError, ScenarioError, did_you_mean
 from agentgym.core.task import Split, Task
 from agentgym.core.tools import FailureKind, Tool, ToolCall, ToolResult, ToolRunner
+from agentgym.errors import ConfigError, ScenarioError, did_you_mean
 from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.environment import RIGHT, Environment, Verdict, questions
 from agentgym.scenarios.task_file.expected import Progress

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentgym.core.backlog import MOST, Backlog, Entry
 from agentgym.core.task import Task
 from agentgym.core.trajectory import Group, Step, Trajectory
+from agentgym.training.sampler import MOST, Backlog, Entry
 
 
 def draw(number: int, size: int) -> Sequence[Task]:

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from agentgym.core.errors import ScenarioError
-from agentgym.core.result import MANUAL_HOURS, Interval, TrainingMetrics
+from agentgym.core.metrics import MANUAL_HOURS, Interval, TrainingMetrics
+from agentgym.errors import ScenarioError
 
 if TYPE_CHECKING:
-    from agentgym.core.rollout import Rollout
     from agentgym.core.task import Task
     from agentgym.core.trajectory import Trajectory
     from agentgym.policies.base import Decider, Policy
+    from agentgym.training.rollout import Rollout
 
 __all__ = [
     "MANUAL_HOURS",
@@ -133,7 +133,7 @@ class Evaluation:
         savings = None
         if total_training_time is not None:
             savings = 1.0 - total_training_time / 3600.0 / manual_hours
-        rewards = [t.total_reward for t in self.trajectories]
+        rewards = [t.mean_reward for t in self.trajectories]
         judged = [reward for reward in rewards if reward is not None]
         return TrainingMetrics(
             tool_reliability=self.tool_reliability,

@@ -1,8 +1,8 @@
 """What every framework asks: a chat completion with tools, decided by a policy.
 
 A framework's model class turns its messages and tools into OpenAI's request, asks a
-`Mind`, and turns the answer back. The mind is the only place that knows a policy, and
-the only one that says when a language model of the user's is asked instead.
+`ChatModel`, and turns the answer back. That is the only place that knows a policy,
+and the only one that says when a language model of the user's is asked instead.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from agentgym.core.errors import UsageError
 from agentgym.core.task import Message
-from agentgym.core.trained_agent import TrainedAgent
+from agentgym.errors import UsageError
 from agentgym.policies.base import Decision
 from agentgym.policies.calls.conversation import content_text
+from agentgym.policies.saved import SavedAgent
 from agentgym.serving.answers import Completion
 from agentgym.serving.deciding import Answer, answer_all
 from agentgym.serving.errors import ApiError
 from agentgym.serving.protocol import parse_chat
-from agentgym.serving.tools import ToolShelf
+from agentgym.serving.tools import ToolCache
 
 Complete = Callable[[dict[str, Any]], Answer]
 """Answers OpenAI's request for a chat completion."""
@@ -95,7 +95,7 @@ class Savings:
             self.llm_tokens += tokens
 
 
-class Mind:
+class ChatModel:
     """Decides for a framework's agent.
 
     Attributes:
@@ -136,9 +136,9 @@ class Mind:
 
     @classmethod
     def of(
-        cls, trained: TrainedAgent, llm: Any = None, defer_below: float = 0.0
-    ) -> Mind:
-        """The mind of a trained agent."""
+        cls, trained: SavedAgent, llm: Any = None, defer_below: float = 0.0
+    ) -> ChatModel:
+        """The chat of a trained agent."""
         return cls(
             trained_chat(trained), has_llm=llm is not None, defer_below=defer_below
         )
@@ -177,10 +177,10 @@ class Mind:
         return turn, answer
 
 
-def trained_chat(trained: TrainedAgent) -> Complete:
+def trained_chat(trained: SavedAgent) -> Complete:
     """A trained agent's answers; safe for several threads."""
     lock = threading.Lock()
-    shelf = ToolShelf()
+    shelf = ToolCache()
 
     def complete(request: dict[str, Any]) -> Answer:
         with lock:

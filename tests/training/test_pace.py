@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym.core.pace import Pace
 from agentgym.core.task import Task
 from agentgym.core.trajectory import Group, Step, Trajectory
+from agentgym.training.pace import Pace
 
 TASK = Task("task", ())
 

@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors.numpy import save
 
-from agentgym.core.checkpoint import (
+from agentgym.core.task import Task
+from agentgym.core.tools import FailureKind
+from agentgym.core.trajectory import Trajectory
+from agentgym.errors import FailureBudgetExceeded, FormatError, StoreError
+from agentgym.training.checkpoint import (
     Checkpoint,
     CheckpointFolder,
     Progress,
     pack,
     unpack,
 )
-from agentgym.core.errors import FailureBudgetExceeded, FormatError, StoreError
-from agentgym.core.task import Task
-from agentgym.core.tools import FailureKind
-from agentgym.core.trajectory import Trajectory
 
 _JSON = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text()
 _JSON |= st.floats(allow_nan=False, allow_infinity=False)

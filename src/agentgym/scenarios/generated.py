@@ -13,7 +13,7 @@ from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.environment import Environment
 
 
-class PlayedScenario(Scenario):
+class ConfiguredScenario(Scenario):
     """Says in which environment its tasks are played."""
 
     options = {"tool_failure_rate": 0.0, "patience": 2}
@@ -43,7 +43,7 @@ class PlayedScenario(Scenario):
         )
 
 
-class DrawnScenario(PlayedScenario):
+class GeneratedScenario(ConfiguredScenario):
     """Says how one task is made, too."""
 
     @abstractmethod

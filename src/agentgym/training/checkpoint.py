@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentgym.core.errors import FailureBudgetExceeded, FormatError, StoreError
 from agentgym.core.trajectory import Trajectory
+from agentgym.errors import FailureBudgetExceeded, FormatError, StoreError
 from agentgym.utils.files import atomic_path
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Existing agents in training: their model asks the policy, their tools pass by here.
 
-An agent is taken into a `Seat`. The seat plays one episode at a time: the agent is told
-what the user says, in its own framework, with its own prompts. Whatever it asks its
+An `AgentHarness` plays one episode of an agent at a time: the agent is told what the
+user says, in its own framework, with its own prompts. Whatever it asks its
 model is answered by the policy, in process. Whatever tool it calls goes through the
 episode, which judges it and runs it, live.
 """
@@ -15,28 +15,28 @@ from contextvars import Context, ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from agentgym.agents.episode import AgentTask
 from agentgym.core.task import Message
 from agentgym.core.tools import Tool
-from agentgym.core.trained_agent import TrainedAgent
+from agentgym.episodes.chat import ChatModel, jsonable
+from agentgym.episodes.episode import AgentTask
 from agentgym.integrations.base import FrameworkAdapter, adapter, checked_tools
-from agentgym.integrations.chat import Mind, jsonable
 from agentgym.policies.base import Policy
+from agentgym.policies.saved import SavedAgent
 from agentgym.scenarios.base import Scenario
 
 
-class Seat(ABC):
+class AgentHarness(ABC):
     """One agent of a framework, in training.
 
     Attributes:
-        mind: Decides for it.
+        chat: Decides for it.
         aside: Decides what is not the agent's to learn, such as who speaks next.
     """
 
     def __init__(self) -> None:
         self._task: AgentTask | None = None
-        self.mind = Mind(lambda asked: self.task.complete(asked), limited=False)
-        self.aside = Mind(
+        self.chat = ChatModel(lambda asked: self.task.complete(asked), limited=False)
+        self.aside = ChatModel(
             lambda asked: self.task.complete(asked, side=True), limited=False
         )
 
@@ -149,7 +149,7 @@ class FrameworkAgent:
     Attributes:
         tools: What it brings along; they run live.
         concurrency: Episodes that it can play at the same time; None for any number.
-        unforgettable: What it keeps from one episode to the next.
+        persistent_state: What it keeps from one episode to the next.
     """
 
     def __init__(
@@ -178,36 +178,36 @@ class FrameworkAgent:
             self._adapter.extract_tools(first), f"The agent of {title}"
         )
         self.__name__ = framework
-        self.unforgettable = self._adapter.unforgettable(first)
+        self.persistent_state = self._adapter.persistent_state(first)
         shared = not factory and not self._adapter.stateless(first)
         self.concurrency: int | None = 1 if shared else None
         self._factory = factory
         self._first: Any = first
-        self._free: queue.SimpleQueue[Seat] = queue.SimpleQueue()
+        self._free: queue.SimpleQueue[AgentHarness] = queue.SimpleQueue()
 
     def __call__(self, task: AgentTask, base_url: str, api_key: str) -> None:
         """Plays one episode; the model is asked in process, not at the endpoint."""
         try:
-            seat = self._free.get_nowait()
+            harness = self._free.get_nowait()
         except queue.Empty:
-            seat = self._new_seat()
+            harness = self._new_seat()
         try:
-            seat.play(task)
+            harness.play(task)
         except BaseException:
             # Who knows what state it is in. An object there is only one of.
             if not self._factory:
-                self._free.put(seat)
+                self._free.put(harness)
             raise
-        self._free.put(seat)
+        self._free.put(harness)
 
-    def _new_seat(self) -> Seat:
+    def _new_seat(self) -> AgentHarness:
         if self._first is not None:
             agent = self._first
             if self._factory:
                 self._first = None
         else:
             agent = self._make()
-        return self._adapter.seat(agent)
+        return self._adapter.harness(agent)
 
 
 def scenario_agent(name: str, scenario: Scenario) -> FrameworkAgent:
@@ -225,7 +225,7 @@ def scenario_agent(name: str, scenario: Scenario) -> FrameworkAgent:
     environment.close()
     about = {"system_prompt": scenario.system_prompt, "scenario": scenario.name}
     # It is a shell without a policy: the one in training answers for it.
-    shell = TrainedAgent(cast(Policy, None), tools, about)
+    shell = SavedAgent(cast(Policy, None), tools, about)
     return FrameworkAgent(name, lambda: adapter(name).wrap_agent(shell), factory=True)
 
 

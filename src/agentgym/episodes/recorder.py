@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentgym.agents.continuity import Context, Continuity, History
 from agentgym.core.task import Task
 from agentgym.core.trajectory import Step, Trajectory
+from agentgym.episodes.continuity import Context, Continuity, History
 
 
 @dataclass(slots=True, eq=False)

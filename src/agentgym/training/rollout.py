@@ -7,10 +7,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from agentgym.core.errors import AgentGymError, ScenarioError
 from agentgym.core.task import Task
 from agentgym.core.tools import FailureKind, ToolCall, ToolRunner
 from agentgym.core.trajectory import Group, Step, Trajectory
+from agentgym.errors import AgentGymError, ScenarioError
 from agentgym.policies.base import (
     GREEDY,
     Decider,

@@ -16,15 +16,15 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from agentgym.agents.recorder import Exchange
-from agentgym.core.errors import AgentGymError
-from agentgym.core.rollout import act, finish, guarded, right_steps
 from agentgym.core.task import Message, Task
 from agentgym.core.tools import FailureKind, Tool, ToolCall, ToolResult, ToolRunner
 from agentgym.core.trajectory import Step, Trajectory
+from agentgym.episodes.recorder import Exchange
+from agentgym.errors import AgentGymError
 from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.environment import Environment
 from agentgym.serving.deciding import Answer
+from agentgym.training.rollout import act, finish, guarded, right_steps
 
 OVER = ToolResult(
     json.dumps({"error": "episode_over", "message": "the episode is over"}),
@@ -270,7 +270,7 @@ class AgentTask:
         return self._episode
 
 
-class Worlds:
+class EnvironmentPool:
     """Environments of a scenario, kept and used again."""
 
     def __init__(

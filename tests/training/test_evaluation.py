@@ -11,21 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym.core.errors import ScenarioError
-from agentgym.core.evaluation import (
-    MANUAL_HOURS,
-    PRICES,
-    Evaluation,
-    Prices,
-    calibration_error,
-    evaluate,
-    wilson,
-)
 from agentgym.core.result import Interval
-from agentgym.core.rollout import Rollout
 from agentgym.core.task import Split, Task
 from agentgym.core.tools import FailureKind, Tool, ToolCall, ToolResult, ToolRunner
 from agentgym.core.trajectory import Group, Step, Trajectory
+from agentgym.errors import ScenarioError
 from agentgym.policies.base import (
     GREEDY,
     Decision,
@@ -36,6 +26,16 @@ from agentgym.policies.base import (
 )
 from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.environment import RIGHT, Environment, Verdict
+from agentgym.training.evaluation import (
+    MANUAL_HOURS,
+    PRICES,
+    Evaluation,
+    Prices,
+    calibration_error,
+    evaluate,
+    wilson,
+)
+from agentgym.training.rollout import Rollout
 
 TASK = Task("t", ({"role": "user", "content": "do it"},))
 

@@ -12,20 +12,7 @@ import numpy as np
 import pytest
 
 from agentgym import Trainer, TrainingConfig, TrainingResult
-from agentgym.core.checkpoint import CheckpointFolder
 from agentgym.core.control import Control
-from agentgym.core.errors import (
-    ConfigError,
-    EngineNotFoundError,
-    FailureBudgetExceeded,
-    FormatError,
-    ModelNotFoundError,
-    PolicyNotFoundError,
-    RunNotFoundError,
-    ScenarioError,
-    ScenarioNotFoundError,
-    UsageError,
-)
 from agentgym.core.events import (
     INTERRUPTED,
     Adjusted,
@@ -42,9 +29,22 @@ from agentgym.core.events import (
     RunStopped,
     Warned,
 )
+from agentgym.errors import (
+    ConfigError,
+    EngineNotFoundError,
+    FailureBudgetExceeded,
+    FormatError,
+    ModelNotFoundError,
+    PolicyNotFoundError,
+    RunNotFoundError,
+    ScenarioError,
+    ScenarioNotFoundError,
+    UsageError,
+)
 from agentgym.policies import registry
 from agentgym.policies.base import UpdateStats
 from agentgym.store import Store
+from agentgym.training.checkpoint import CheckpointFolder
 
 TINY = Path(__file__).parents[1] / "integration"
 SCENARIO = "tiny_scenario:Tiny"

@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentgym.core.errors import ScenarioError
-from agentgym.core.evaluation import Evaluation
-from agentgym.core.result import TrainingMetrics
+from agentgym.core.metrics import TrainingMetrics
 from agentgym.core.rewards import Signal
 from agentgym.core.task import Split, Task
 from agentgym.core.tools import FailureKind
 from agentgym.core.trajectory import Group
+from agentgym.errors import ScenarioError
 from agentgym.policies.base import UpdateStats
 from agentgym.scenarios.base import Scenario
+from agentgym.training.evaluation import Evaluation
 
 _SAMPLE = 20
 _IN_HISTORY = (
@@ -52,7 +52,7 @@ def training_values(
     Reliability counts decisions with calls; one that makes two calls counts once.
     """
     episodes = [t for group in groups for t in group.trajectories]
-    rewards = [r for t in episodes if (r := t.total_reward) is not None]
+    rewards = [r for t in episodes if (r := t.mean_reward) is not None]
     played = [t for t in episodes if not t.cut_short]
     # What was repeated from a sibling was not decided here.
     steps = [step for t in episodes for step in t.steps if not step.replayed]

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym.agents.continuity import (
+from agentgym.core.task import Task
+from agentgym.core.trajectory import Step
+from agentgym.episodes.continuity import (
     Context,
     Continuity,
     message_key,
 )
-from agentgym.agents.recorder import Exchange, Recorder, warnings_of
-from agentgym.core.task import Task
-from agentgym.core.trajectory import Step
+from agentgym.episodes.recorder import Exchange, Recorder, warnings_of
 
 TASK = Task("t", ())
 SYSTEM = {"role": "system", "content": "You book trips."}

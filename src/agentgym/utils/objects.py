@@ -1,7 +1,7 @@
 """Objects that a Python program gave to a training, under names that settings can hold.
 
 Settings are text. An agent, a reward or a sandbox that was given as an object is kept
-here, and the settings name it as `agentgym.integrations.given:object_1`. Another
+here, and the settings name it as `agentgym.utils.objects:object_1`. Another
 process cannot find it, so such a run cannot be resumed there; name a `module:function`
 instead if that is needed.
 """

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from agentgym.core.errors import ScenarioError
-from agentgym.core.rollout import _ROOTS, FORK_EXPLORATION, Rollout
 from agentgym.core.task import Message, Split, Task
 from agentgym.core.tools import FailureKind, Tool, ToolCall, ToolResult
 from agentgym.core.trajectory import Group, Trajectory
+from agentgym.errors import ScenarioError
 from agentgym.policies.base import GREEDY, Decision, DecisionRequest, Sampling
 from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.environment import RIGHT, Environment, Verdict
+from agentgym.training.rollout import _ROOTS, FORK_EXPLORATION, Rollout
 
 KEY = {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}
 
@@ -251,7 +251,7 @@ def test_the_furthest_sibling_is_branched_off(make: Make) -> None:
 def test_all_steps_are_rewarded(make: Make) -> None:
     for group in groups(make(), Typist(known=1), [task("abc"), task("a")], 8):
         for trajectory in group.trajectories:
-            assert trajectory.total_reward is not None
+            assert trajectory.mean_reward is not None
 
 
 # Faults
@@ -450,7 +450,7 @@ def test_what_a_scenario_raises_costs_only_its_episode(
             assert trajectory.success is None and trajectory.outcome is None
             assert len(trajectory.steps) == steps
             # Never judged is never 0.
-            assert trajectory.total_reward is None
+            assert trajectory.mean_reward is None
             assert all(step.reward is None for step in trajectory.steps)
 
 

@@ -1,0 +1,1 @@
+"""One episode of an agent: the world it acts in, and who answers it."""

@@ -1,0 +1,1 @@
+"""Training: which tasks are drawn, who plays them, the loop, checkpoints."""

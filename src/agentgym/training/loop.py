@@ -1,0 +1,341 @@
+"""The training loop: on-policy, and readable from top to bottom.
+
+`run_training` is the whole algorithm. Everything random in it is a function of the
+seed and the iteration, so there is no random state to save, and a run that is resumed
+from a checkpoint ends with the same bytes as one that was never interrupted.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from agentgym.core.config import TrainingConfig
+from agentgym.core.control import ADJUSTABLE, Control
+from agentgym.core.events import (
+    Adjusted,
+    BaselineMeasured,
+    CheckpointSaved,
+    EvaluationDone,
+    EventBus,
+    IterationDone,
+    Paused,
+    Resumed,
+    RunStopped,
+    Warned,
+)
+from agentgym.core.metrics import TrainingMetrics
+from agentgym.core.rewards import assign_advantages
+from agentgym.policies.base import Policy, Sampling
+from agentgym.training.checkpoint import Checkpoint, CheckpointFolder, Progress
+from agentgym.training.evaluation import evaluate, evaluate_free_form
+from agentgym.training.pace import Pace
+from agentgym.training.rollout import Rollout
+from agentgym.training.sampler import Backlog
+from agentgym.training.summary import (
+    draw_tasks,
+    history_entry,
+    sample,
+    score,
+    training_values,
+)
+
+_CHECKPOINT_SECONDS = 30.0
+_PAUSE_SECONDS = 0.2
+_SMALL_GROUP = 16
+"""Siblings of a task to reckon with where few episodes are left: most need no more."""
+_TOLERANCE = 0.05
+"""How far the newest weights may fall behind the best ones on the validation tasks."""
+
+
+@dataclass(slots=True)
+class LoopResult:
+    """What the loop brings: the best policy, and it and the untrained one measured."""
+
+    policy: Policy
+    metrics: TrainingMetrics
+    baseline: TrainingMetrics
+    progress: Progress
+
+
+def run_training(
+    config: TrainingConfig,
+    rollout: Rollout,
+    policy: Policy,
+    trainable: frozenset[str],
+    *,
+    checkpoints: CheckpointFolder,
+    start: Checkpoint | None,
+    events: EventBus,
+    control: Control,
+) -> LoopResult:
+    """The loop: sample, compare, update, measure now and then, end with the best.
+
+    Args:
+        config: Resolved settings.
+        rollout: Plays the scenario.
+        policy: Untrained; it is changed.
+        trainable: Components that learn; the others keep every bit.
+        checkpoints: Where to save.
+        start: Where to go on; None to begin.
+        events: Hears what happens.
+        control: Obeyed between iterations.
+
+    Raises:
+        KeyboardInterrupt: The control wants to leave; everything is saved.
+        FailureBudgetExceeded: Too many episodes broke.
+        TrainingDiverged: An update was not finite.
+    """
+    scenario = rollout.scenario
+    target = config.target_reliability
+    if target is None:
+        target = scenario.success_criteria().get("tool_reliability", 1.0)
+    validation = draw_tasks(scenario, "validation", config.seed, config.eval_tasks)
+
+    # Begin with the untrained policy, or go on where the last process stopped.
+    untrained = copy.deepcopy(policy.weights())
+    if start is None:
+        progress = Progress({name: getattr(config, name) for name in ADJUSTABLE})
+        best = policy.weights()
+    else:
+        progress, best = start.progress, start.best
+        policy.load_state(start.policy)
+    scenario.baseline_tokens = progress.baseline_tokens
+    settings = progress.settings
+    # What was drawn ahead is what the next iteration draws: it is drawn only once.
+    draw = lru_cache(maxsize=2)(partial(draw_tasks, scenario, "train"))
+    backlog = Backlog(progress.unsolved, progress.solved, draw)
+    pace = Pace(progress.seen, config.play_on)
+    began = time.perf_counter() - progress.seconds
+    saved = time.perf_counter()
+
+    def save() -> None:
+        nonlocal saved
+        saved = time.perf_counter()
+        progress.seconds = saved - began
+        checkpoints.save(Checkpoint(progress, policy.state(), best))
+        events.emit(CheckpointSaved(progress.iteration, str(checkpoints.path)))
+
+    def measure() -> None:
+        nonlocal best
+        evaluation = evaluate(policy, rollout, validation)
+        metrics = evaluation.metrics(
+            episodes_completed=progress.episodes,
+            total_training_time=time.perf_counter() - began,
+            manual_hours=config.manual_hours,
+        )
+        # The newest weights are the best, unless they fall behind: a few hundred tasks
+        # cannot tell more. Of a few tasks none may be lost, since those to train on
+        # recur, and are learned by heart. Whoever is not better than the untrained
+        # policy does not take its place.
+        entry = history_entry(progress.iteration, progress.episodes, metrics)
+        before = [score(e) for e in progress.history]
+        if not before or (
+            score(entry) > before[0] and score(entry) >= max(before) - _TOLERANCE
+        ):
+            best = copy.deepcopy(policy.weights())
+            progress.best_iteration = progress.iteration
+            progress.best_decisions = list(evaluation.decisions)
+        if progress.convergence_episode is None and metrics.tool_reliability >= target:
+            progress.convergence_episode = progress.episodes
+        i, n, shown = progress.iteration, progress.episodes, sample(evaluation)
+        if progress.history:
+            events.emit(EvaluationDone(i, n, "validation", metrics.to_dict(), shown))
+        else:
+            progress.baseline_tokens = evaluation.tokens_per_task
+            scenario.baseline_tokens = progress.baseline_tokens
+            events.emit(BaselineMeasured(metrics.to_dict(), shown))
+        progress.history.append(entry)
+        save()
+
+    if not progress.history:
+        measure()
+
+    while True:
+        # Obey, between iterations only.
+        began += apply_commands(control, progress, events, save)
+
+        # Measure now and then. What is due follows from the progress alone, so that
+        # it is the same whichever checkpoint the run was resumed from.
+        left = int(settings["episodes"]) - progress.episodes
+        # Too few for another batch are left over; but there is always a first one.
+        over = left < (config.batch_size if progress.iteration else 1)
+        unmeasured = progress.episodes - progress.history[-1]["episodes"]
+        if unmeasured >= config.eval_every or (over and unmeasured):
+            measure()
+        elif time.perf_counter() - saved > _CHECKPOINT_SECONDS:
+            save()
+        if over or progress.history[-1]["tool_reliability_interval"][0] > target:
+            break
+
+        # Sample siblings on the current weights, with live tools, and reward them.
+        # Rates fall as the run goes on; everything is a function of the progress.
+        clock = time.perf_counter()
+        fraction = progress.episodes / settings["episodes"]
+        number = config.seed * 1_000_003 + progress.iteration + 1
+        size = min(config.batch_size, -(-left // min(config.group_size, _SMALL_GROUP)))
+        most = min(config.group_size, max(_SMALL_GROUP, left // size))
+        revisits = int(size * config.revisit)
+        again = backlog.take(progress.iteration, revisits)
+        fresh = draw(number, size - revisits)
+        tasks = [*fresh, *(task for _, task in again)]
+        entries = [[number, size - revisits, i] for i in range(len(fresh))]
+        entries += [entry for entry, _ in again]
+        ahead = draw(number + 1, size - revisits)
+        policy.prepare([task.messages for task in ahead])
+        rng = np.random.default_rng([config.seed, progress.iteration])
+        sampling = Sampling(rng, settings["exploration"] * (1.0 - 0.8 * fraction))
+        branch = config.credit == "state"
+        groups = rollout.groups(
+            policy,
+            tasks,
+            most,
+            sampling,
+            number,
+            branch=branch,
+            max_mistakes=config.max_mistakes,
+            horizons=pace.horizons(len(tasks), rng),
+        )
+        pace.note(groups)
+        episodes = [episode for group in groups for episode in group.trajectories]
+        progress.count_broken(episodes, config.failure_budget)
+        for entry, group in zip(entries, groups, strict=True):
+            backlog.note(entry, group, progress.iteration)
+
+        # Compare siblings, and update what may change.
+        signal = assign_advantages(groups, config.credit, config.discount_factor)
+        # Small batches, as at the end of a run, say little: they move little.
+        rate = settings["learning_rate"] * (1.0 - 0.9 * fraction)
+        rate *= size / config.batch_size
+        stats = policy.learn(
+            groups,
+            learning_rate=rate,
+            entropy=settings["entropy"] * (1.0 - fraction),
+            trainable=trainable,
+        )
+        progress.iteration += 1
+        progress.episodes += len(episodes)
+        values = training_values(groups, signal, stats)
+        values |= policy.stats()
+        values["learning_rate"] = rate
+        values["episodes_per_second"] = len(episodes) / (time.perf_counter() - clock)
+        events.emit(IterationDone(progress.iteration, progress.episodes, values))
+        # Steps hold what the policy needs to learn from them, which may be a lot.
+        del groups, episodes
+
+    # Take the best weights.
+    if progress.iteration and not progress.best_iteration:
+        events.emit(
+            Warned(
+                f"Training did not help on the {len(validation)} validation tasks, so "
+                "the untrained policy is kept. Train longer, or on more tasks."
+            )
+        )
+    policy.load_state(best)
+    policy.calibrate(progress.best_decisions)
+    progress.seconds = time.perf_counter() - began
+    return final_evaluation(config, rollout, policy, untrained, progress, events)
+
+
+def final_evaluation(
+    config: TrainingConfig,
+    rollout: Rollout,
+    policy: Policy,
+    untrained: Mapping[str, Any],
+    progress: Progress,
+    events: EventBus,
+) -> LoopResult:
+    """Measures a trained policy, and the untrained one, at the end of a training.
+
+    The held-out tasks are touched here and nowhere else. The same policy takes on both
+    states in turn: a language model fits into memory once, perhaps, and not twice.
+
+    Args:
+        config: Resolved settings.
+        rollout: Plays the scenario.
+        policy: Trained.
+        untrained: Its weights before that.
+        progress: Where the training stands.
+        events: Hears what was measured.
+    """
+    scenario = rollout.scenario
+    heldout = draw_tasks(scenario, "heldout", config.seed, config.heldout_tasks)
+    some = heldout[: config.free_form_tasks]
+    trained = copy.deepcopy(policy.weights())
+    policy.load_state(untrained)
+    before = evaluate(policy, rollout, heldout)
+    free_before = evaluate_free_form(policy, rollout, some)
+    policy.load_state(trained)
+    after = evaluate(policy, rollout, heldout)
+    metrics = after.metrics(
+        before,
+        episodes_completed=progress.episodes,
+        total_training_time=progress.seconds,
+        convergence_episode=progress.convergence_episode,
+        manual_hours=config.manual_hours,
+        free_form=evaluate_free_form(policy, rollout, some),
+    )
+    baseline = before.metrics(
+        manual_hours=config.manual_hours,
+        free_form=free_before,
+    )
+    # Without trajectories: what people read of held-out tasks they also tune on.
+    where = progress.iteration, progress.episodes
+    events.emit(EvaluationDone(*where, "heldout", metrics.to_dict()))
+    return LoopResult(policy, metrics, baseline, progress)
+
+
+def apply_commands(
+    control: Control, progress: Progress, events: EventBus, save: Callable[[], None]
+) -> float:
+    """Does what the control asks for, between two iterations of a training.
+
+    Settings that change are saved at once: a run that is killed and resumed must go
+    on with them.
+
+    Args:
+        control: The orders.
+        progress: Its settings are changed.
+        events: Hears what was obeyed.
+        save: Saves a checkpoint.
+
+    Returns:
+        Seconds spent in a pause.
+
+    Raises:
+        KeyboardInterrupt: The control wants to leave; everything is saved.
+    """
+    paused_at: float | None = None
+    while True:
+        for complaint in control.poll():
+            events.emit(Warned(complaint))
+        if changes := control.take_adjustments():
+            progress.settings.update(changes)
+            save()
+            events.emit(Adjusted(progress.iteration, changes))
+        if control.interrupted:
+            save()
+            raise KeyboardInterrupt
+        if control.stop_reason is not None:
+            # What was asked for is what has been done.
+            progress.settings["episodes"] = progress.episodes
+            save()
+            events.emit(RunStopped(control.stop_reason))
+            break
+        if not control.paused:
+            break
+        if paused_at is None:
+            save()
+            paused_at = time.perf_counter()
+            events.emit(Paused(progress.iteration))
+        time.sleep(_PAUSE_SECONDS)
+    if paused_at is None:
+        return 0.0
+    events.emit(Resumed(progress.iteration))
+    return time.perf_counter() - paused_at
