@@ -420,5 +420,5 @@ def test_a_reward_judges_what_does_not_say_what_is_right(tmp_path: Path) -> None
     assert load_function(name) is reward
     _, judged = _play(_scenario([], _file(tmp_path, expected=None), reward=name))
     assert judged == (True, 1.0)
-    with pytest.raises(ConfigError, match="Nothing reads reward"):
+    with pytest.raises(ConfigError, match="Option 'reward' is unused"):
         _scenario([], _file(tmp_path), reward=name)
