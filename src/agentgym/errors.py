@@ -1,25 +1,26 @@
 """Every error that AgentGym raises on purpose.
 
-    AgentGymError                    one clear line for a person; has an `exit_code`
-    ├── UsageError                   what was asked for makes no sense (exit 2)
-    │   ├── ConfigError              a setting is wrong, unknown or read by nobody
-    │   ├── ScenarioNotFoundError    no scenario of that name
-    │   ├── PolicyNotFoundError      no policy of that name
-    │   ├── EngineNotFoundError      no engine of that name
-    │   ├── ModelNotFoundError       no trained model of that name or path
-    │   └── RunNotFoundError         no run of that id
+    AgentGymError                    one line for the user; has an `exit_code`
+    ├── UsageError                   invalid request; nothing was started (exit 2)
+    │   ├── ConfigError              a setting is invalid, unknown or unused
+    │   ├── ScenarioNotFoundError    no scenario with this name
+    │   ├── PolicyNotFoundError      no policy with this name
+    │   ├── EngineNotFoundError      no engine with this name
+    │   ├── ModelNotFoundError       no trained model with this name or path
+    │   └── RunNotFoundError         no run with this id
     ├── ScenarioError                a scenario breaks its contract
-    ├── FormatError                  a file is truncated, foreign or of another version
-    ├── AssetError                   weights could not be fetched or verified
-    ├── StoreError                   the home folder or its database cannot be used
-    ├── ServingError                 a server cannot be started
+    ├── FormatError                  a file is truncated, unknown or another version's
+    ├── AssetError                   weights couldn't be downloaded or verified
+    ├── StoreError                   the home folder or its database can't be used
+    ├── ServingError                 a server can't start
     ├── FailureBudgetExceeded        too many episodes failed outside the policy
-    ├── ContextExceeded              a conversation is longer than a model can read
-    ├── TrainingDiverged             an update produced numbers that are not finite
-    └── MissingExtraError            an optional dependency is not installed
+    ├── ContextExceeded              a conversation exceeds the model's context
+    ├── OutOfMemory                  a model and its input don't fit into memory
+    ├── TrainingDiverged             an update produced infinite or NaN values
+    └── MissingExtraError            an optional dependency isn't installed
 
-What a *tool* or an *agent* does wrong is not an error but data: see `FailureKind`
-in `core/trajectory.py`.
+What a *tool* or an *agent* does wrong is data, not an error: see `FailureKind` in
+`core/tools.py`.
 
 Messages say what happened and what to do next, in one line.
 """
@@ -31,23 +32,23 @@ from collections.abc import Iterable
 
 
 class AgentGymError(Exception):
-    """Base of all errors meant for people."""
+    """Base class of all errors that AgentGym raises on purpose."""
 
     exit_code = 1
 
 
 class UsageError(AgentGymError):
-    """What was asked for makes no sense; nothing has been started."""
+    """The request is invalid; nothing was started."""
 
     exit_code = 2
 
 
 class ConfigError(UsageError):
-    """A setting is wrong, unknown or read by nobody."""
+    """A setting is invalid, unknown or unused."""
 
 
 class _NotFoundError(UsageError):
-    """Something was asked for by a name that nothing has."""
+    """Nothing has the requested name."""
 
     noun = "Thing"
 
@@ -61,31 +62,31 @@ class _NotFoundError(UsageError):
 
 
 class ScenarioNotFoundError(_NotFoundError):
-    """No scenario of that name."""
+    """No scenario has this name."""
 
     noun = "Scenario"
 
 
 class PolicyNotFoundError(_NotFoundError):
-    """No policy of that name."""
+    """No policy has this name."""
 
     noun = "Policy"
 
 
 class EngineNotFoundError(_NotFoundError):
-    """No engine of that name."""
+    """No engine has this name."""
 
     noun = "Engine"
 
 
 class ModelNotFoundError(_NotFoundError):
-    """No trained model of that name or path."""
+    """No trained model has this name or path."""
 
     noun = "Model"
 
 
 class RunNotFoundError(_NotFoundError):
-    """No run of that id."""
+    """No run has this id."""
 
     noun = "Run"
 
@@ -95,19 +96,19 @@ class ScenarioError(AgentGymError):
 
 
 class FormatError(AgentGymError):
-    """A file is truncated, foreign or of another version."""
+    """A file is truncated, in an unknown format, or from another version."""
 
 
 class AssetError(AgentGymError):
-    """Weights could not be fetched or verified."""
+    """Weights couldn't be downloaded or verified."""
 
 
 class StoreError(AgentGymError):
-    """The home folder or its database cannot be used."""
+    """The home folder or its database can't be used."""
 
 
 class ServingError(AgentGymError):
-    """A server cannot be started."""
+    """A server can't start."""
 
 
 class FailureBudgetExceeded(AgentGymError):
@@ -115,19 +116,19 @@ class FailureBudgetExceeded(AgentGymError):
 
 
 class ContextExceeded(AgentGymError):
-    """A conversation is longer than a model can read; nothing is cut off silently."""
+    """A conversation exceeds the model's context; AgentGym never truncates one."""
 
 
 class OutOfMemory(AgentGymError):
-    """A model and what it reads do not fit into memory."""
+    """A model and its input don't fit into memory."""
 
 
 class TrainingDiverged(AgentGymError):
-    """An update produced numbers that are not finite."""
+    """An update produced infinite or NaN values."""
 
 
 class MissingExtraError(AgentGymError):
-    """An optional dependency is not installed."""
+    """An optional dependency isn't installed."""
 
     def __init__(self, what: str, extra: str, problem: str = "") -> None:
         why = f": {problem}. Run" if problem else ":"

@@ -83,14 +83,14 @@ def test_a_port_in_use_is_one_line(cli: Any, trained_home: Path) -> None:
         done = cli("serve", "tiny", "--port", port, "--home", str(trained_home))
     assert done.code == 1
     assert done.error == (
-        f"Port {port} of 127.0.0.1 is in use: choose another with --port."
+        f"Port {port} on 127.0.0.1 is in use. Choose another with --port."
     )
 
 
 def test_beyond_this_machine_a_key_is_needed(cli: Any) -> None:
     done = cli("serve", "tiny", "--host", "0.0.0.0", "--port", "0")
     assert done.code == 2
-    assert "set a key with --api-key" in done.error
+    assert "Set AGENTGYM_API_KEY or --api-key" in done.error
 
 
 def test_wrong_usage(cli: Any) -> None:

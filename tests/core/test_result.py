@@ -149,8 +149,8 @@ def _metrics(**changes: Any) -> dict[str, Any]:
         (_changed(version=0), "version 0; .* Train again"),
         (_changed(version=2), "version 2; .* Update AgentGym"),
         (_changed(version=None), "version None"),
-        (_without("run_id"), "without run_id"),
-        (_changed(surplus=1), "unknown surplus"),
+        (_without("run_id"), "missing fields: run_id"),
+        (_changed(surplus=1), "unknown fields: surplus"),
         (_changed(run_id=3), "run_id should be text"),
         (_changed(history={}), "history should be a list"),
         (_changed(metrics=[]), "metrics should be a mapping"),
@@ -159,7 +159,7 @@ def _metrics(**changes: Any) -> dict[str, Any]:
         (_metrics(tool_reliability_interval=[1]), "should be two numbers"),
         (_metrics(per_tool=[]), "per_tool should be a mapping"),
         (_metrics(tasks=True), "tasks should be a number"),
-        (_changed(baseline={"tasks": 1}), "metrics without"),
+        (_changed(baseline={"tasks": 1}), "metrics has missing fields"),
     ],
 )
 def test_foreign_files_are_refused(tmp_path: Path, data: Any, message: str) -> None:

@@ -122,7 +122,7 @@ def test_definitions_without_parameters_take_none() -> None:
 
 @pytest.mark.parametrize("wrong", [{}, {"function": 3}, {"function": {"name": 1}}])
 def test_definitions_need_a_name(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ScenarioError, match="needs a function with a name"):
+    with pytest.raises(ScenarioError, match="must have a function with a name"):
         Tool.from_openai(wrong)
 
 
@@ -295,7 +295,9 @@ def test_a_tool_that_hangs_in_another_thread_is_left_behind() -> None:
         assert runner.run(tool(lambda: "next"), ToolCall("t", {}), None).ok
         runner.run(hanging, ToolCall("t", {}), None)
         assert runner.hung == 2
-        with pytest.raises(ScenarioError, match=r"2 tool calls hang .* time limit"):
+        with pytest.raises(
+            ScenarioError, match=r"2 tool calls have hung .* Add a timeout"
+        ):
             runner.run(hanging, ToolCall("t", {}), None)
 
     try:

@@ -145,7 +145,7 @@ def test_what_is_wrong_with_an_agent_is_said() -> None:
         native.extract_tools(build(tools=()))
     with pytest.raises(UsageError, match="Two tools are named 'get_report'"):
         native.extract_tools(build(tools=(get_report, get_report)))
-    with pytest.raises(UsageError, match="has a place for"):
+    with pytest.raises(UsageError, match="has a placeholder for"):
         native.extract_tools(build_crew("Always the same."))
 
     @tool("add")
@@ -153,7 +153,7 @@ def test_what_is_wrong_with_an_agent_is_said() -> None:
         """Add two numbers."""
         return a + b
 
-    with pytest.raises(UsageError, match="'add' has no schema: its parameter 'a'"):
+    with pytest.raises(UsageError, match="'add': parameter 'a' has no type"):
         native.extract_tools(build(tools=(add,)))
 
 

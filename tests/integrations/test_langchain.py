@@ -152,9 +152,9 @@ def test_a_middleware_counts_what_it_saves(trained: TrainedAgent, shop: Any) -> 
 
 
 def test_options_that_nothing_reads(trained: TrainedAgent, shop: Any) -> None:
-    with pytest.raises(UsageError, match="Nothing reads agent_type"):
+    with pytest.raises(UsageError, match="agent_type works with executors only"):
         trained.to_langchain(tools=shop.tools, agent_type="structured_chat")
-    with pytest.raises(UsageError, match="no agent_type 'zen'"):
+    with pytest.raises(UsageError, match="Invalid agent_type 'zen'"):
         trained.to_langchain(tools=shop.tools, style="executor", agent_type="zen")
 
 
@@ -354,7 +354,7 @@ def test_what_is_wrong_with_an_agent_is_said(tmp_path: Path, travel: Any) -> Non
     native = adapter("langchain")
     with pytest.raises(UsageError, match="has no tools"):
         native.extract_tools(create_agent(ScriptedModel(), []))
-    with pytest.raises(UsageError, match="'add' has no schema: its parameter 'a'"):
+    with pytest.raises(UsageError, match="'add': parameter 'a' has no type"):
         native.extract_tools(create_agent(ScriptedModel(), [add]))
     environment = _environment(native, travel.build_agent(), tmp_path)
     assert {t.name for t in environment.tool_list} >= {"get_weather", "find_booking"}

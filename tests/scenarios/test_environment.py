@@ -280,7 +280,7 @@ def test_a_wrong_argument_is_a_parameter(
 ) -> None:
     told = Verdict(False, FailureKind.BAD_ARGUMENTS, wrong_arguments=frozenset({"m"}))
     monkeypatch.setattr(Counter, "judge_call", lambda self, call, result: told)
-    with pytest.raises(ScenarioError, match="'count' has a wrong argument 'm'"):
+    with pytest.raises(ScenarioError, match="wrong argument 'm' for tool 'count'"):
         make().act(call("count", n=1))
 
 

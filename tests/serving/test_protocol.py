@@ -168,7 +168,7 @@ def test_the_context_is_never_cut() -> None:
     with pytest.raises(ApiError, match="250 characters; .* at most 240 characters"):
         check_length(long, _count, 30)
     with_tools = _parse(tools=TOOLS)
-    with pytest.raises(ApiError, match="leave tools out"):
+    with pytest.raises(ApiError, match="remove tools"):
         check_length(with_tools, len, 60)
     call = {"id": "a", "function": {"name": "f", "arguments": "x" * 100}}
     called = _parse(messages=[{"role": "assistant", "tool_calls": [call]}])

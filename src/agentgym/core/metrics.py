@@ -1,4 +1,4 @@
-"""Figures of a policy on tasks, and the targets that they are compared with."""
+"""Metrics of a policy, and targets to compare them with."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 from agentgym.errors import FormatError
 
 MANUAL_HOURS = 4.0
-"""Hours a person spends tuning prompts by hand: what time savings count against."""
+"""Hours a person spends tuning prompts by hand: the reference for time savings."""
 
 
 class AtMost(float):
-    """A target that a figure should not exceed; a plain number is one to reach."""
+    """An upper limit as a target; a plain number is a lower limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,34 +29,34 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class TrainingMetrics:
-    """Figures of one policy on one set of tasks. None means "not measured".
+    """Metrics of one policy on one set of tasks. None means "not measured".
 
     Attributes:
-        tool_reliability: Calls that were right and ran, over calls made and missed.
+        tool_reliability: Successful right calls, divided by calls made and missed.
         task_success: Share of tasks solved.
-        avg_tokens_used: Tokens of all model calls of a task, read and written.
-        avg_response_time: Seconds that a task takes, decisions and tools.
-        cost_per_solved_task: In dollars at the stated price table. If nothing was
-            solved it is the cost of all tasks, which is a lower bound.
-        cost_reduction: Share of the baseline's cost for each solved task that is
-            saved. None without a baseline, or where nothing was solved.
+        avg_tokens_used: Tokens read and written by all model calls of a task.
+        avg_response_time: Seconds per task, decisions and tools.
+        cost_per_solved_task: In dollars, with the given prices. If no task was solved,
+            the cost of all tasks, which is a lower bound.
+        cost_reduction: Share of the baseline's cost per solved task that is saved.
+            None without a baseline, or if no task was solved.
         time_savings: 1 - hours of training / `manual_hours`. None if not trained.
-        episodes_completed: Episodes of training.
-        total_training_time: Seconds of training, validation included; measuring the
-            held-out tasks at the end is not training.
+        episodes_completed: Number of training episodes.
+        total_training_time: Seconds of training and validation, without the final
+            measurement on held-out tasks.
         final_reward: Mean reward of an episode.
         convergence_episode: Episodes until validation first reached the target.
-        tasks: Tasks measured on.
-        tool_calls: Calls made.
-        per_tool: By tool: `calls` made and how many of them were `correct`.
-        failures: By kind of failure: how often.
-        calibration_error: Expected difference between confidence and being right.
-        measures: The scenario's own figures by name: `value`, `low` and `high` of its
-            95% interval, and `tasks`, those that it says something about.
-        manual_hours: What `time_savings` counts against.
-        free_form_reliability: Tool reliability of a language model without the
-            constraint under which it is trained: as another runtime would run it.
-        free_form_tasks: Tasks that this was measured on.
+        tasks: Number of tasks measured.
+        tool_calls: Number of calls made.
+        per_tool: For each tool, its `calls` and how many of them were `correct`.
+        failures: Number of failures by kind.
+        calibration_error: Expected difference between confidence and accuracy.
+        measures: The scenario's additional metrics by name: `value`, `low` and `high`
+            of the 95% interval, and `tasks`, the number of tasks it applies to.
+        manual_hours: The reference for `time_savings`.
+        free_form_reliability: Tool reliability of a language model that decodes
+            without the grammar it was trained with, as other runtimes do.
+        free_form_tasks: Number of tasks measured that way.
     """
 
     tool_reliability: float
@@ -84,7 +84,7 @@ class TrainingMetrics:
     free_form_tasks: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it; an interval is `[low, high]`."""
+        """Returns a JSON value; intervals become `[low, high]`."""
         result = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         for name in _INTERVALS:
             if result[name] is not None:
@@ -94,13 +94,13 @@ class TrainingMetrics:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TrainingMetrics:
-        """Reads what `to_dict` wrote.
+        """Reads what `to_dict` returned.
 
         Raises:
-            FormatError: If a figure is missing, unknown or no figure.
+            FormatError: A metric is missing, unknown or has the wrong type.
         """
         if isinstance(values, Mapping):
-            # Results of earlier versions do not have these.
+            # Results from earlier versions don't have these.
             values = {**_SINCE, **values}
         given = checked_fields(cls, values, "metrics")
         for name, value in given.items():
@@ -143,7 +143,7 @@ _OPTIONAL = (
 
 
 def clean(value: Any) -> Any:
-    """The value as JSON can hold it: numbers that are not finite become None."""
+    """Returns a JSON value: infinite and NaN numbers become None."""
     if isinstance(value, Mapping):
         return {str(key): clean(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -155,7 +155,7 @@ def clean(value: Any) -> Any:
     if isinstance(value, str):
         return str(value)
     if hasattr(value, "item"):
-        # A numpy scalar; core does not import numpy for it.
+        # A numpy scalar; this avoids importing numpy here.
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return None
@@ -163,20 +163,21 @@ def clean(value: Any) -> Any:
 
 
 def checked_fields(cls: type, values: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """The values of a dataclass, all of them and no others.
+    """Returns the values after checking them against a dataclass's fields.
 
     Raises:
-        FormatError: One is missing or unknown.
+        FormatError: A field is missing or unknown.
     """
     if not isinstance(values, Mapping):
         raise FormatError(f"{what} should be a mapping, not {type(values).__name__}.")
     known = {f.name for f in dataclasses.fields(cls)}
     missing, unknown = known - set(values), set(values) - known
     if missing:
-        raise FormatError(f"{what} without {', '.join(sorted(missing))}.")
+        named = ", ".join(sorted(missing))
+        raise FormatError(f"{what} has missing fields: {named}.")
     if unknown:
         named = ", ".join(sorted(map(str, unknown)))
-        raise FormatError(f"{what} with unknown {named}.")
+        raise FormatError(f"{what} has unknown fields: {named}.")
     return dict(values)
 
 
@@ -187,5 +188,5 @@ def _number(name: str, value: Any) -> float:
 
 
 def wrong_type(name: str, wanted: str, value: Any) -> FormatError:
-    """Says which type a field should have."""
+    """An error about a field's type."""
     return FormatError(f"{name} should be {wanted}, not {type(value).__name__}.")

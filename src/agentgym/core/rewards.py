@@ -1,27 +1,27 @@
-"""From rewards to advantages: how credit is given to single steps.
+"""Turns rewards into advantages: credit assignment for single steps.
 
-Siblings are episodes of one task, sampled from the same weights. Two ways to compare:
+Siblings are episodes of one task, sampled from the same weights. There are two ways to
+compare them:
 
-- `broadcast`: an episode's mean reward against its siblings'; every step of the
-  episode gets the same advantage. A wrong second step after a right first one is
-  praised or blamed together with it.
-- `state`: steps that siblings took *at the same state* (the same conversation up to
-  there) are compared by the discounted mean of the rewards from there on. What was
-  right is then told from what was wrong within one episode.
+- `broadcast` compares an episode's mean reward with its siblings'; all steps of an
+  episode get the same advantage. A wrong second step after a right first one is
+  reinforced or penalised together with it.
+- `state` compares steps that siblings took *at the same state* (the same conversation
+  so far) by the discounted mean of the rewards from there on. This separates right
+  from wrong steps within an episode.
 
-Where an episode solved its task, or training left it on the way, each of its steps has
-an advantage of at least `_PRAISE`, whatever its siblings did: a choice that was right
-but drawn with a probability of 0.7 still has something to gain, and siblings that were
-all lucky alike cannot tell. As a choice becomes certain, its gradient vanishes by
-itself.
+If an episode solved its task, or training left it early, each of its steps gets an
+advantage of at least `_PRAISE`, regardless of its siblings: a right choice with a
+probability of 0.7 can still improve, and siblings that all succeeded show no
+difference. As a choice becomes certain, its gradient vanishes.
 
-Where the judge tells which arguments of a call were wrong, each parameter is praised or
-blamed by itself (`argument_advantage`), whatever the others were, with either credit.
+If the judge tells which arguments of a call were wrong, each parameter gets its own
+advantage (`argument_advantage`), with either kind of credit.
 
-Where siblings are agents of different kinds, each kind's rewards are first made
-comparable with the others': see `comparable_rewards`.
+If siblings are agents of different kinds, their rewards are first made comparable: see
+`comparable_rewards`.
 
-`benchmarks/credit.py` compares them.
+`benchmarks/credit.py` compares both.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ _EPSILON = 1e-6
 
 @dataclass(slots=True)
 class Signal:
-    """What a set of groups has to teach."""
+    """The learning signal in a set of groups."""
 
     groups: int = 0
     groups_without_variance: int = 0
-    """All siblings did equally well: nothing to compare."""
+    """Groups whose siblings all did equally well."""
     unrewarded: int = 0
-    """Episodes with a step that was never judged; left out, never taken as 0."""
+    """Episodes with an unjudged step; these are skipped, not counted as 0."""
     steps_with_advantage: int = 0
 
 
 def assign_advantages(
     groups: Sequence[Group], credit: Credit, discount: float
 ) -> Signal:
-    """Sets `advantage` on every step that can be compared, and None on the others."""
+    """Sets `advantage` on every comparable step, and None on the others."""
     signal = Signal(groups=len(groups))
     for group in groups:
         rewarded = []
@@ -144,21 +144,21 @@ def _compare(siblings: Sequence[tuple[Step, float]]) -> list[tuple[Step, float]]
     if advantages is not None:
         pairs = zip(siblings, advantages, strict=True)
         return [(step, advantage) for (step, _), advantage in pairs]
-    # Equally wrong: nothing to prefer, but worth trying something else.
+    # All equally wrong: none is better, but other choices are worth trying.
     return [(step, 0.0) for step, _ in siblings if step.correct is False]
 
 
 def comparable_rewards(trajectories: Sequence[Trajectory]) -> list[list[float]]:
-    """Rewards of siblings, comparable also where these are agents of several kinds.
+    """Returns siblings' rewards, normalised if they are agents of several kinds.
 
-    Each kind's rewards are then shifted and scaled so that its episodes have the mean
-    0 and the deviation 1: an approach that earns more by its nature, by taking more
-    steps for example, does not drown the others. A kind whose episodes all earned the
-    same keeps its differences between steps, around 0. Siblings of one kind keep their
-    rewards.
+    Each kind's rewards are shifted and scaled so that its episodes have mean 0 and
+    standard deviation 1. A kind that earns more by design, for example because it takes
+    more steps, then doesn't dominate the others. If all episodes of a kind earned the
+    same, its steps keep their differences, around 0. Siblings of a single kind keep
+    their rewards.
 
     Args:
-        trajectories: Siblings, all of them rewarded.
+        trajectories: Siblings, all with rewards.
     """
     rewards = [[_reward(step) for step in t.steps] for t in trajectories]
     kinds = [trajectory.agent for trajectory in trajectories]
@@ -175,10 +175,10 @@ def comparable_rewards(trajectories: Sequence[Trajectory]) -> list[list[float]]:
 
 
 def rewards_to_go(rewards: Sequence[float], discount: float) -> list[float]:
-    """Discounted mean of the rewards from each step on.
+    """Returns the discounted mean of the rewards from each step on.
 
-    A mean and not a sum: every reward already holds the episode's outcome, and a sum
-    would pay for dawdling.
+    A mean, not a sum: every reward already includes the episode's outcome, so a sum
+    would reward longer episodes.
     """
     result = [0.0] * len(rewards)
     total = weight = 0.0
@@ -190,7 +190,7 @@ def rewards_to_go(rewards: Sequence[float], discount: float) -> list[float]:
 
 
 def normalized(values: Sequence[float]) -> list[float] | None:
-    """Values minus their mean, over their deviation; None where all are equal."""
+    """Values minus their mean, divided by their deviation; None if all are equal."""
     if len(values) < 2:
         return None
     mean = _mean(values)

@@ -1,9 +1,9 @@
-"""JSON schemas of tools: checked, matched in linear time, and never fetched.
+"""JSON schemas of tools: validated, matched in linear time, and never fetched.
 
-A schema may come from a stranger, and so may the texts it is matched with. Python's
-`re` can run for hours on some patterns, and jsonschema fetches what `$ref` and `$id`
-name. Here patterns run on RE2, references stay inside their schema, and what a schema
-amounts to once its references are followed is bounded.
+Schemas and the texts they match may be untrusted. Python's `re` can run for hours on
+some patterns, and jsonschema fetches what `$ref` and `$id` name. Here patterns run on
+RE2, references stay inside their schema, and the size of a schema with all its
+references expanded is limited.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from functools import cache, lru_cache
 from typing import Any
 
 MAX_DEPTH = 24
-"""Nesting of a schema."""
+"""Maximum nesting depth of a schema."""
 MAX_PATTERN = 512
-"""Characters of a pattern."""
+"""Maximum characters of a pattern."""
 MAX_EXPANSION = 4_000
-"""Schemas that one schema may amount to once its references are followed."""
+"""Maximum number of schemas after expanding references."""
 
 _FOLLOWED = 8
-"""References in a row that are followed to find that out."""
+"""Maximum length of a chain of references when counting them."""
 _WORD = r"[\pL\pN_@]"
 _NOT_WORD = r"[^\pL\pN_@]"
 
@@ -41,21 +41,21 @@ class Pattern:
         self._word = _compile(f"(?:^|{_NOT_WORD})({body})(?:$|{_NOT_WORD})")
 
     def search(self, text: str) -> bool:
-        """Whether the pattern occurs in a text."""
+        """Whether the pattern matches anywhere in a text."""
         return self._plain.search(text) is not None
 
     def fullmatch(self, text: str) -> bool:
-        """Whether a text matches from its beginning to its end."""
+        """Whether the pattern matches the whole text."""
         return self._whole.search(text) is not None
 
     def words(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where the pattern matches whole words of a text: (start, end)."""
+        """Positions of whole words that the pattern matches: (start, end)."""
         at = 0
         while (match := self._word.search(text, at)) is not None:
             start, end = match.span(1)
             if end > start:
                 yield start, end
-            # What ends one word may begin the next.
+            # The separator after one word may also precede the next.
             at = end if end > start else match.end() + (match.end() == match.start())
             if at > len(text):
                 return
@@ -74,11 +74,11 @@ def compile_pattern(source: str) -> Pattern:
 
 
 def check_schema(schema: Mapping[str, Any]) -> None:
-    """Finds out whether a schema can be used.
+    """Checks that a schema can be used.
 
     Raises:
-        SchemaProblem: It is invalid, points outside of itself, has a pattern that
-            can't be matched in linear time, or amounts to too much.
+        SchemaProblem: It is invalid, refers to something outside itself, has a pattern
+            that can't be matched in linear time, or expands to too many schemas.
     """
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import SchemaError
@@ -102,12 +102,12 @@ def check_schema(schema: Mapping[str, Any]) -> None:
         reason = f"{at}: {error.message}" if at else error.message
         raise SchemaProblem(reason if len(reason) <= 200 else reason[:200]) from None
     except Exception as error:
-        # Values that no schema can have make the checker itself fail.
+        # Some invalid values make the checker itself fail.
         raise SchemaProblem(type(error).__name__) from None
 
 
 def validator(schema: Mapping[str, Any]) -> Any:
-    """A validator of a checked schema; it looks nothing up outside of the schema."""
+    """Returns a validator for a checked schema; it never leaves the schema."""
     from referencing import Registry
 
     made = _validator_class()
@@ -116,7 +116,7 @@ def validator(schema: Mapping[str, Any]) -> Any:
 
 
 def is_valid(validator: Any, value: Any) -> bool:
-    """Whether a value fits; one that can't be checked does not."""
+    """Whether a value is valid; False if it can't be checked."""
     from referencing.exceptions import Unresolvable
 
     try:
@@ -189,7 +189,7 @@ def _validator_class() -> Any:
 
 
 def _entries(schema: Any) -> Iterator[tuple[str, Any, int]]:
-    """All entries of all objects in a schema, with how deep they lie."""
+    """All entries of all objects in a schema, with their depth."""
     waiting = [(schema, 1)]
     while waiting:
         value, depth = waiting.pop()

@@ -1,4 +1,4 @@
-"""A task: one thing for an agent to do."""
+"""Tasks for agents."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ DIFFICULTIES: tuple[Difficulty, ...] = get_args(Difficulty)
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One thing to do.
+    """A task for an agent.
 
     Attributes:
-        id: Unique within its scenario and split; the same id is the same task.
-        messages: The conversation with which the episode opens.
-        world: What the scenario needs to build the world the task happens in.
+        id: Unique within its scenario and split; equal ids mean equal tasks.
+        messages: The messages that open the conversation.
+        world: What the scenario needs to create the task's world.
         goal: What the scenario needs to judge calls and outcome. Agents never see it.
-        best_steps: Decisions of the shortest right course, the closing answer
-            included. An episode that needs no more than these was "fast".
-        difficulty: From properties of the task, not from how agents do on it.
-        split: Which part of the data it belongs to.
-        tags: What kind of task it is, for tables (intents, for example).
+        best_steps: Number of decisions in the shortest right course, including the
+            final answer. Episodes with no more decisions than this count as "fast".
+        difficulty: Estimated from the task, not from how agents perform.
+        split: The part of the data it belongs to.
+        tags: Labels for tables, for example intents.
     """
 
     id: str

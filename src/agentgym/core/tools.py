@@ -1,4 +1,4 @@
-"""Tools: what an agent can call, a call, what came back, and the runner between."""
+"""Tools, tool calls, their results, and the runner that executes them."""
 
 from __future__ import annotations
 
@@ -23,47 +23,47 @@ class FailureKind(StrEnum):
     """Why a step or an episode went wrong. Failures are data, not exceptions."""
 
     WRONG_TOOL = "wrong_tool"
-    """The tool ran, but another one was due."""
+    """The tool ran, but another one was needed."""
     BAD_ARGUMENTS = "bad_arguments"
-    """The right tool with wrong arguments, or arguments against the schema."""
+    """The right tool with wrong or invalid arguments."""
     UNKNOWN_TOOL = "unknown_tool"
-    """There is no tool of that name."""
+    """No tool has this name."""
     INVALID_CALL = "invalid_call"
-    """The answer was no valid message or call at all."""
+    """The answer wasn't a valid message or call."""
     TOOL_ERROR = "tool_error"
-    """The tool raised, refused, or returned something that is not JSON."""
+    """The tool raised, rejected the call, or returned something that isn't JSON."""
     TIMEOUT = "timeout"
-    """The tool did not answer within its time limit."""
+    """The tool exceeded its time limit."""
     NEEDLESS_CALL = "needless_call"
-    """The call brought nothing that was not known or done already."""
+    """The call was unnecessary: its result was already known, or its work done."""
     NO_CALL = "no_call"
-    """The agent spoke although a tool call was due."""
+    """The agent sent a message although a tool call was needed."""
     AGENT_CRASH = "agent_crash"
-    """The agent itself raised or vanished."""
+    """The agent raised or disappeared."""
     AGENT_TIMEOUT = "agent_timeout"
-    """The agent did not end within its time limit."""
+    """The agent exceeded its time limit."""
     AGENT_FLOOD = "agent_flood"
-    """The agent asked more often than one episode can need."""
+    """The agent made more requests than an episode can need."""
     NO_DECISION = "no_decision"
-    """The agent ended before any decision had an effect."""
+    """The agent ended before a decision took effect."""
     UPSTREAM_ERROR = "upstream_error"
-    """The server behind the agent's endpoint failed, and the agent with it."""
+    """The server behind the agent's endpoint failed, so the agent failed too."""
 
 
 class ToolError(Exception):
-    """Raised by a tool to refuse a call with a message the agent may read."""
+    """Raise this in a tool to reject a call with a message for the agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call that an agent asked for."""
+    """A tool call that an agent asks for."""
 
     name: str
     arguments: dict[str, Any]
     id: str = "call_0"
 
     def to_openai(self) -> dict[str, Any]:
-        """The call as it stands in an assistant message."""
+        """The call in OpenAI's format, for an assistant message."""
         return {
             "id": self.id,
             "type": "function",
@@ -73,12 +73,12 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a call brought back.
+    """The result of a call.
 
     Attributes:
-        content: The text that the agent reads: JSON, also for errors.
-        failure: None exactly if the tool ran and answered.
-        latency: Seconds the tool took.
+        content: The text for the agent: JSON, also for errors.
+        failure: The kind of failure; None if and only if the tool succeeded.
+        latency: The tool's running time in seconds.
     """
 
     content: str
@@ -87,7 +87,7 @@ class ToolResult:
 
     @property
     def ok(self) -> bool:
-        """Whether the tool ran and answered."""
+        """Whether the tool succeeded."""
         return self.failure is None
 
 
@@ -96,12 +96,12 @@ class Tool:
     """A function that an agent can call.
 
     Attributes:
-        name: What the agent calls it.
-        description: What it does, in words; policies choose tools by it.
+        name: The tool's name.
+        description: What the tool does; policies choose tools by it.
         parameters: JSON schema of the arguments (an object schema).
-        function: Runs the tool. Gets the world first if `takes_world`, then the
-            arguments by name, and returns anything that JSON can hold.
-        takes_world: Whether the tool acts in the task's own world.
+        function: Runs the tool. It takes the world first if `takes_world` is set, then
+            the arguments by name, and returns any JSON value.
+        takes_world: Whether the tool acts in the task's world.
     """
 
     name: str
@@ -125,7 +125,7 @@ class Tool:
         """Reads an OpenAI tool definition (with or without its outer wrapper)."""
         inner = schema.get("function", schema)
         if not isinstance(inner, Mapping) or not isinstance(inner.get("name"), str):
-            raise ScenarioError("A tool definition needs a function with a name.")
+            raise ScenarioError("A tool definition must have a function with a name.")
         return cls(
             name=inner["name"],
             description=str(inner.get("description") or ""),
@@ -133,7 +133,7 @@ class Tool:
         )
 
     def to_openai(self) -> dict[str, Any]:
-        """The definition that is sent to a model."""
+        """The definition in OpenAI's format."""
         return {
             "type": "function",
             "function": {
@@ -145,12 +145,12 @@ class Tool:
 
     @cached_property
     def properties(self) -> dict[str, dict[str, Any]]:
-        """Schemas of the single parameters."""
+        """The parameters' schemas, by name."""
         return dict(self.parameters.get("properties") or {})
 
     @cached_property
     def required(self) -> frozenset[str]:
-        """Names of the parameters that must be given."""
+        """Names of the required parameters."""
         return frozenset(self.parameters.get("required") or ())
 
     @cached_property
@@ -164,11 +164,11 @@ class Tool:
         return validator(self.parameters)
 
     def check_arguments(self, arguments: Mapping[str, Any]) -> str | None:
-        """Returns what is wrong with the arguments, or None."""
+        """Returns the problem with the arguments, or None if they are valid."""
         return _problem(next(self._validator.iter_errors(arguments), None))
 
     def check_argument(self, name: str, value: Any) -> str | None:
-        """Returns what is wrong with the value of one parameter, or None."""
+        """Returns the problem with one parameter's value, or None if it is valid."""
         schema = self.properties.get(name, self.parameters.get("additionalProperties"))
         if schema is None:
             return None
@@ -176,7 +176,7 @@ class Tool:
 
 
 def _problem(error: Any) -> str | None:
-    """What a validator found, in words."""
+    """A validator's error as a text."""
     if error is None:
         return None
     where = ".".join(str(part) for part in error.absolute_path)
@@ -184,16 +184,16 @@ def _problem(error: Any) -> str | None:
 
 
 class _Expired(BaseException):
-    """Raised into a tool whose time is up; no `except Exception` can swallow it."""
+    """Raised inside a tool that timed out; `except Exception` doesn't catch it."""
 
 
 class ToolRunner:
-    """Runs calls under a time limit, so that a tool that hangs costs only its call.
+    """Runs calls with a time limit, so that a hanging tool fails only its own call.
 
-    In the main thread an interval timer interrupts the tool. Elsewhere (and where
-    there is no such timer) calls run in a worker thread: a hung one cannot be killed
-    in Python, so it is left behind (a daemon), and after `max_hung` of them no
-    further call is started, because each holds memory.
+    In the main thread, an interval timer interrupts the tool. In other threads (and on
+    systems without such a timer) calls run in a worker thread. Python can't kill a
+    thread, so a hanging one stays behind as a daemon. Each of these uses memory, so
+    after `max_hung` of them the runner refuses further calls.
     """
 
     def __init__(self, timeout: float = 10.0, max_hung: int = 8) -> None:
@@ -204,7 +204,7 @@ class ToolRunner:
         self._answers: queue.SimpleQueue[Any] | None = None
 
     def run(self, tools: Mapping[str, Tool], call: ToolCall, world: Any) -> ToolResult:
-        """Validates and runs one call; every way to fail comes back as a result."""
+        """Validates and runs one call; every failure becomes a result."""
         tool = tools.get(call.name)
         if tool is None:
             known = ", ".join(tools)
@@ -238,7 +238,7 @@ class ToolRunner:
     def _call(
         self, tool: Tool, arguments: dict[str, Any], world: Any
     ) -> tuple[FailureKind | None, Any]:
-        # Handing every call to another thread and back costs more than most tools do.
+        # Switching threads for every call takes longer than most tools.
         if (
             hasattr(signal, "setitimer")
             and threading.current_thread() is threading.main_thread()
@@ -249,7 +249,7 @@ class ToolRunner:
     def _call_here(
         self, tool: Tool, arguments: dict[str, Any], world: Any
     ) -> tuple[FailureKind | None, Any]:
-        # Raised only while the tool runs: an alarm that is late finds it over.
+        # Raises only while the tool runs: a late alarm must do nothing.
         running = True
 
         def expire(number: int, frame: Any) -> None:
@@ -258,7 +258,7 @@ class ToolRunner:
 
         before = signal.signal(signal.SIGALRM, expire)
         try:
-            # Again and again, in case the tool catches the first one.
+            # Repeats, in case the tool catches the first one.
             signal.setitimer(signal.ITIMER_REAL, self.timeout, 0.1)
             answer = _run(tool, arguments, world)
             running = False
@@ -276,8 +276,8 @@ class ToolRunner:
     ) -> tuple[FailureKind | None, Any]:
         if self.hung >= self.max_hung:
             raise ScenarioError(
-                f"Tool '{tool.name}': {self.hung} tool calls hang for more than "
-                f"{self.timeout:g} s each. Give the tools a time limit of their own."
+                f"Tool '{tool.name}': {self.hung} tool calls have hung for more than "
+                f"{self.timeout:g} s each. Add a timeout inside your tools."
             )
         if self._requests is None or self._answers is None:
             self._requests, self._answers = queue.SimpleQueue(), queue.SimpleQueue()
@@ -318,7 +318,7 @@ def _run(
     except ToolError as error:
         return FailureKind.TOOL_ERROR, str(error)
     except BaseException as error:
-        # Also SystemExit: a tool must not take the whole run down with it.
+        # Also SystemExit: a tool must not end the whole run.
         return FailureKind.TOOL_ERROR, f"{type(error).__name__}: {error}"
 
 
@@ -328,7 +328,11 @@ def _failed(kind: FailureKind, message: str, latency: float = 0.0) -> ToolResult
 
 
 def tool_map(tools: Iterable[Tool]) -> dict[str, Tool]:
-    """Tools by name; two of one name are an error, since a call could not choose."""
+    """Returns tools by name.
+
+    Raises:
+        ScenarioError: Two tools have the same name.
+    """
     result: dict[str, Tool] = {}
     for tool in tools:
         if tool.name in result:
@@ -341,7 +345,7 @@ def parse_calls(message: Mapping[str, Any]) -> list[ToolCall]:
     """Reads the tool calls of an assistant message.
 
     Raises:
-        ValueError: If a call has no name or its arguments are no JSON object.
+        ValueError: A call has no name, or its arguments aren't a JSON object.
     """
     calls = []
     listed = message.get("tool_calls") or ()

@@ -1,1 +1,1 @@
-"""Agent frameworks: trained policies as their agents, and their agents trained."""
+"""Adapters for agent frameworks: export trained agents, train existing ones."""

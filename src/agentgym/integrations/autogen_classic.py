@@ -1,7 +1,7 @@
-"""Classic AutoGen (`import autogen`): trained agents out, its agents and groups in.
+"""Adapter for classic AutoGen (`import autogen`): `ConversableAgent` and `GroupChat`.
 
-`ConversableAgent` and `GroupChat`. In classic AutoGen an agent that calls a tool sends
-the call to whom it talks with, and that agent runs it.
+In classic AutoGen an agent sends its tool calls to its conversation partner, which
+runs them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from agentgym.policies.saved import SavedAgent
 
 
 class ClassicAutoGenAdapter(FrameworkAdapter):
-    """Agents of classic AutoGen: conversable agents, and group chats of them."""
+    """Classic AutoGen: conversable agents and group chats."""
 
     def wrap_agent(
         self,
@@ -66,19 +66,20 @@ class ClassicAutoGenAdapter(FrameworkAdapter):
         executor: ConversableAgent | None = None,
         **options: Any,
     ) -> ConversableAgent:
-        """A `ConversableAgent`, to talk with or for a group.
+        """Returns a `ConversableAgent`, to talk with or to add to a group.
 
         Args:
-            trained: Decides.
-            tools: What it may call: our tools, AutoGen's, plain functions, or functions
-                by the names of the tools it was trained on.
-            llm: Configuration of a model that writes the words, and decides in doubt.
-            defer_below: The `llm` decides where the confidence is lower than this.
-            name: Of the agent.
-            system_message: By default the scenario's prompt.
-            executor: Runs the tools, where another agent talks with this one. In a
-                group, and with `agent.run`, the agent sees to that itself.
-            **options: For `ConversableAgent`.
+            trained: The trained agent.
+            tools: Its tools: AgentGym's, AutoGen's, plain functions, or a mapping from
+                the names of the trained tools to functions.
+            llm: Configuration of a model that writes texts and takes uncertain
+                decisions.
+            defer_below: The `llm` decides when the confidence is below this.
+            name: The agent's name.
+            system_message: Default: the scenario's system prompt.
+            executor: The agent that runs the tools, if another agent talks with this
+                one. Not needed in a group or with `agent.run`.
+            **options: More arguments for `ConversableAgent`.
         """
         prompt = system_message or trained.metadata.get("system_prompt") or ""
         chat = ChatModel.of(trained, llm, defer_below)
@@ -93,11 +94,11 @@ class ClassicAutoGenAdapter(FrameworkAdapter):
                 native = _native_tool(tool)
                 agent.register_for_llm()(native)
                 if isinstance(tool, Tool):
-                    # Its own schema, not the one of the function that runs it.
+                    # The tool's schema, not the schema of the function that runs it.
                     agent.update_tool_signature(tool.to_openai(), False, True)
                 for runs in filter(None, (agent, executor)):
                     native.register_for_execution(runs)
-        # At the end: with each tool the agent makes its client anew.
+        # Last, because the agent recreates its client for each new tool.
         agent.register_model_client(model_client(chat, llm))
         return agent
 
@@ -106,32 +107,32 @@ class ClassicAutoGenAdapter(FrameworkAdapter):
         owned = []
         for member in _members(agent):
             mine = [_our_tool(t, agent) for t in _definitions(member)]
-            # Of two functions with one name, an agent defines only the later.
+            # An agent keeps only the last of several functions with the same name.
             functions = {tool.func: tool.name for tool in member.tools}
             times = Counter(functions.values())
             mine = [tool for tool in mine for _ in range(times[tool.name] or 1)]
             owned.append((member.name, mine))
-        return shared_tools(owned, "The agent of AutoGen")
+        return shared_tools(owned, "The AutoGen agent")
 
     def harness(self, agent: Any) -> AgentHarness:
         """See `FrameworkAdapter`."""
-        return _ClassicSeat(agent)
+        return _ClassicHarness(agent)
 
 
 # The model ---------------------------------------------------------------------------
 
 
 def llm_config() -> dict[str, Any]:
-    """What an agent's `llm_config` has to be for `model_client`."""
+    """The `llm_config` that an agent needs to use `model_client`."""
     entry = {"model": MODEL, "model_client_cls": "AgentGymModelClient"}
     return {"config_list": [entry]}
 
 
 def model_client(chat: ChatModel, llm: Any = None) -> type:
-    """A trained agent as a model client, for `agent.register_model_client`.
+    """Returns a model client class for `agent.register_model_client`.
 
-    As `GroupChat(select_speaker_auto_model_client_cls=...)` it chooses among the names
-    of the members.
+    In `GroupChat(select_speaker_auto_model_client_cls=...)` it selects one of the
+    members by name.
     """
     asked = OpenAIWrapper(**_plain(llm)) if llm is not None else None
 
@@ -183,7 +184,7 @@ def model_client(chat: ChatModel, llm: Any = None) -> type:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps AutoGen from telling each time that a client is still to be registered."""
+    """Silences AutoGen's repeated reminders to register a client."""
     logger = logging.getLogger("autogen.oai.client")
     before = logger.level
     logger.setLevel(logging.WARNING)
@@ -212,8 +213,8 @@ def _native_tool(tool: Any) -> NativeTool:
 # Agents in training ------------------------------------------------------------------
 
 
-class _ClassicSeat(AgentHarness):
-    """An agent that talks with a user of ours, or a group."""
+class _ClassicHarness(AgentHarness):
+    """An agent that talks with a simulated user, or a group."""
 
     def __init__(self, agent: Any) -> None:
         super().__init__()
@@ -222,7 +223,7 @@ class _ClassicSeat(AgentHarness):
         members = _members(agent)
         names = {t["function"]["name"] for m in members for t in _definitions(m)}
         functions = {name: self._routed(name) for name in names}
-        # Whoever talks with a single agent runs its tools, and hears its answers.
+        # A single agent's conversation partner runs its tools and reads its answers.
         self._user = ConversableAgent(
             "user",
             human_input_mode="NEVER",
@@ -243,7 +244,7 @@ class _ClassicSeat(AgentHarness):
         if group is not None:
             group.select_speaker_auto_llm_config = llm_config()
             group.select_speaker_auto_model_client_cls = model_client(self.aside)
-            # The manager goes by a copy of the group, as it was when it was made.
+            # The manager uses a copy of the group, made when the manager was made.
             agent.register_reply(
                 Agent,
                 GroupChatManager.run_chat,
@@ -252,8 +253,8 @@ class _ClassicSeat(AgentHarness):
             )
 
     def play(self, task: AgentTask) -> None:
-        """As `AgentHarness`; hides AutoGen's output, which `silent` misses."""
-        with IOStream.set_default(_Unheard()):
+        """See `AgentHarness`. Also hides AutoGen's output, which `silent` misses."""
+        with IOStream.set_default(_SilentIO()):
             super().play(task)
 
     def begin(self, messages: Sequence[Message]) -> str | None:
@@ -268,9 +269,9 @@ class _ClassicSeat(AgentHarness):
                 pair.reverse()
             content = str(message.get("content") or "")
             pair[0].send(content, pair[1], request_reply=False, silent=True)
-        return self.go_on(str(last.get("content") or ""))
+        return self.reply(str(last.get("content") or ""))
 
-    def go_on(self, content: str) -> str | None:
+    def reply(self, content: str) -> str | None:
         self._user.initiate_chat(
             self._agent, message=content, clear_history=False, silent=True
         )
@@ -282,21 +283,21 @@ class _ClassicSeat(AgentHarness):
         def run(**arguments: Any) -> str:
             content = self.task.call_tool(name, arguments)
             value = json.loads(content)
-            # Texts as they are, all else as JSON: so classic AutoGen has it.
+            # As classic AutoGen does: strings unchanged, everything else as JSON.
             return value if isinstance(value, str) else content
 
         return run
 
     def _human(self, prompt: str, **options: Any) -> str:
-        """What the task's user says, where a member of a group asks a person."""
+        """The simulated user's reply when a group member asks for human input."""
         group = _group(self._agent)
         said = group.messages if group else self._user.chat_messages[self._agent]
         reply = self.task.reply(str(said[-1].get("content") or "")) if said else None
         return "exit" if reply is None else reply
 
 
-class _Unheard:
-    """Takes what AutoGen would print."""
+class _SilentIO:
+    """Discards what AutoGen prints."""
 
     def print(self, *objects: Any, **options: Any) -> None: ...
 
@@ -328,7 +329,7 @@ def _our_tool(definition: dict[str, Any], agent: Any) -> Tool:
     function = functions.get(tool.name)
     if function is None:
         raise UsageError(
-            f"Tool '{tool.name}' has no function. Register it with the agent, or for "
+            f"Tool '{tool.name}' has no function. Register one with the agent, or for "
             "execution with a member of its group."
         )
 

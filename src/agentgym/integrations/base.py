@@ -1,7 +1,7 @@
-"""What the adapters share: which frameworks and versions there are, and the contract.
+"""The adapters' contract, and the supported frameworks and versions.
 
 Each adapter is the only importer of its framework. `adapter("langchain")` checks the
-version before it is imported, so that what is missing is said in one line.
+version before importing it, so a missing package is a one-line error.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ NO_TELEMETRY = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "OPENAI_AGENTS_DISABLE_TRACING": "1",
 }
-"""Keeps frameworks from telling others what agents do here."""
+"""Environment variables that disable the frameworks' telemetry."""
 
 Tools = Sequence[Any] | Mapping[str, Callable[..., Any]]
-"""Tools for an agent: our own, the framework's own, plain functions; or functions by
-the names of the tools that the agent was trained on."""
+"""Tools for an agent: AgentGym's, the framework's, plain functions, or a mapping from
+the names of the trained tools to functions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A distribution, and the versions that are supported: `least` up to `below`."""
+    """A package and its supported versions: at least `least`, below `below`."""
 
     name: str
     least: str
     below: str
 
     def problem(self) -> str | None:
-        """What is wrong with the installed version; None if nothing is."""
-        supported = f"{self.name} {self.least} up to, not including, {self.below}"
+        """Why the installed version can't be used; None if it can."""
+        supported = f"{self.name}>={self.least},<{self.below}"
         try:
             found = metadata.version(self.name)
         except metadata.PackageNotFoundError:
@@ -72,16 +72,15 @@ class Package:
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """A framework that there is an adapter for.
+    """A supported framework.
 
     Attributes:
-        title: What people call it.
-        extra: Of this package, which installs it.
-        packages: What the adapter needs.
-        modules: Where the classes of its agents are from.
+        title: Its display name.
+        extra: The extra that installs it.
+        packages: The packages that the adapter needs.
+        modules: The packages that define its agent classes.
         home: The adapter, as `module:Class`.
-        fallback: The framework that is meant where this one is not installed, but that
-            one is.
+        fallback: The framework to use instead if only that one is installed.
     """
 
     name: str
@@ -94,7 +93,7 @@ class Framework:
 
     @property
     def installed(self) -> bool:
-        """Whether it is there, in whatever version."""
+        """Whether the framework is installed, in any version."""
         try:
             metadata.version(self.packages[0].name)
         except metadata.PackageNotFoundError:
@@ -102,7 +101,7 @@ class Framework:
         return True
 
     def problem(self) -> str | None:
-        """Why it cannot be used; None if it can."""
+        """Why the framework can't be used; None if it can."""
         found = (package.problem() for package in self.packages)
         return next((text for text in found if text is not None), None)
 
@@ -151,40 +150,41 @@ ADAPTERS: dict[str, Framework] = {
 
 
 class FrameworkAdapter(ABC):
-    """Leads between AgentGym and one framework, both ways."""
+    """Connects AgentGym with a framework, in both directions."""
 
     framework: Framework
 
     @abstractmethod
     def wrap_agent(self, trained: SavedAgent, **options: Any) -> Any:
-        """A trained agent as one of the framework's own; see the adapter's options."""
+        """Returns a trained agent as an agent of the framework."""
 
     @abstractmethod
     def extract_tools(self, agent: Any) -> list[Tool]:
-        """The tools of an existing agent, with functions that run them.
+        """Returns the tools of an existing agent, with functions that run them.
 
         Raises:
-            UsageError: It has none, two of one name, or one without a schema.
+            UsageError: The agent has no tools, two with one name, or one without a
+                schema.
         """
 
     @abstractmethod
     def harness(self, agent: Any) -> AgentHarness:
-        """Takes an agent in for training: its model and its tools are led here."""
+        """Prepares an agent for training: redirects its model and its tools."""
 
     def stateless(self, agent: Any) -> bool:
-        """Whether one agent can play several episodes at the same time."""
+        """Whether one agent can play several episodes concurrently."""
         return False
 
     def persistent_state(self, agent: Any) -> str:
-        """What the agent keeps from one episode to the next; "" if nothing."""
+        """What the agent keeps between episodes; "" if nothing."""
         return ""
 
     def create_environment(self, agent: Any, tasks: Path | str) -> Environment:
-        """An environment with an agent's own tools and tasks from a file.
+        """Returns an environment with an agent's tools and tasks from a file.
 
         Args:
-            agent: Of this framework.
-            tasks: A file of JSON lines; see `docs/task-files.md`.
+            agent: An agent of this framework.
+            tasks: A JSON Lines file; see `docs/task-files.md`.
         """
         from agentgym.scenarios.registry import ScenarioRegistry
 
@@ -195,24 +195,24 @@ class FrameworkAdapter(ABC):
 
 
 def adapter(name: str) -> FrameworkAdapter:
-    """The adapter of a framework; its version is checked first.
+    """Returns the adapter of a framework, after checking the framework's version.
 
     Raises:
-        UsageError: There is no adapter of that name.
+        UsageError: No adapter has this name.
         MissingExtraError: The framework is missing, too old or too new.
     """
     framework = ADAPTERS.get(name)
     if framework is None:
         near = did_you_mean(name, ADAPTERS)
         known = ", ".join(ADAPTERS)
-        raise UsageError(f"There is no adapter '{name}'.{near} Available: {known}.")
+        raise UsageError(f"Framework '{name}' not found.{near} Available: {known}.")
     if framework.fallback and not framework.installed:
         fallback = ADAPTERS[framework.fallback]
         framework = fallback if fallback.installed else framework
     problem = framework.problem()
     if problem is not None:
         raise MissingExtraError(
-            f"An agent of {framework.title}", framework.extra, problem
+            f"The {framework.title} adapter", framework.extra, problem
         )
     switch_off_telemetry()
     module, _, cls = framework.home.partition(":")
@@ -222,13 +222,13 @@ def adapter(name: str) -> FrameworkAdapter:
 
 
 def switch_off_telemetry() -> None:
-    """To be called before a framework is imported. What the user has set stays."""
+    """Call this before importing a framework. The user's own settings win."""
     for variable, value in NO_TELEMETRY.items():
         os.environ.setdefault(variable, value)
 
 
 def framework_of(agent: Any) -> str | None:
-    """The framework that an agent is from, by where its classes are defined."""
+    """The framework of an agent, by the modules of its classes; None if unknown."""
     roots = {base.__module__.partition(".")[0] for base in type(agent).__mro__}
     for framework in ADAPTERS.values():
         if roots & set(framework.modules):
@@ -237,23 +237,24 @@ def framework_of(agent: Any) -> str | None:
 
 
 def live_tools(trained: SavedAgent, tools: Tools | None) -> list[Any]:
-    """The tools of an agent that is handed out.
+    """Returns the tools for an exported agent.
 
     Args:
-        trained: Knows the definitions that it was trained on.
-        tools: Given by the user; ours stay ours, all others are left to the adapter.
+        trained: Knows the definitions of the trained tools.
+        tools: The user's tools. AgentGym's stay as they are; the adapter converts the
+            others.
 
     Raises:
-        UsageError: There is none, two have one name, a function has no types, or
-            functions are given for tools that there are not.
+        UsageError: There are no tools, two share a name, a function has no type
+            annotations, or a function's name isn't a trained tool.
     """
     if isinstance(tools, Mapping):
         known = {tool.name: tool for tool in trained.tools}
         for name in tools:
             if name not in known:
                 raise UsageError(
-                    f"The agent was trained on no tool '{name}'."
-                    f"{did_you_mean(name, known)} Its tools: {', '.join(known)}."
+                    f"The agent has no tool '{name}'."
+                    f"{did_you_mean(name, known)} Available: {', '.join(known)}."
                 )
         return [
             dataclasses.replace(known[name], function=function, takes_world=False)
@@ -264,8 +265,8 @@ def live_tools(trained: SavedAgent, tools: Tools | None) -> list[Any]:
     if empty or not given:
         named = ", ".join(empty) or "none"
         raise UsageError(
-            f"An agent needs tools that run (without a function: {named}). Give them "
-            'with tools=[...], or functions by name: tools={"name": function}.'
+            f"These tools have no function to run: {named}. Pass tools=[...], or "
+            'functions by name: tools={"name": function}.'
         )
     names = [getattr(tool, "name", None) or _name_of(tool) for tool in given]
     for name in names:
@@ -278,14 +279,14 @@ def live_tools(trained: SavedAgent, tools: Tools | None) -> list[Any]:
 
 
 def checked_tools(tools: Sequence[Tool], who: str) -> list[Tool]:
-    """Tools of an agent, if a policy can be trained on them.
+    """Returns an agent's tools, after checking that a policy can train on them.
 
     Raises:
-        UsageError: There is none, two have one name, or one has no valid schema.
+        UsageError: There are no tools, two share a name, or one has no valid schema.
     """
     if not tools:
         raise UsageError(
-            f"{who} has no tools, so there is nothing to choose from. Give it some."
+            f"{who} has no tools, so there is nothing to learn. Add tools to it."
         )
     try:
         for tool in tool_map(tools).values():
@@ -301,14 +302,14 @@ def checked_tools(tools: Sequence[Tool], who: str) -> list[Tool]:
 
 
 def shared_tools(owned: Iterable[tuple[str, Sequence[Tool]]], who: str) -> list[Tool]:
-    """Tools of a team. Members may share one; none of them may have two of one name.
+    """Returns a team's tools. Members may share tools; a member's names are unique.
 
     Args:
-        owned: Names of members, each with its tools.
-        who: The team.
+        owned: The members' names, each with its tools.
+        who: The team, for error messages.
 
     Raises:
-        UsageError: As `checked_tools`.
+        UsageError: See `checked_tools`.
     """
     found: dict[str, Tool] = {}
     for name, tools in owned:
@@ -319,16 +320,15 @@ def shared_tools(owned: Iterable[tuple[str, Sequence[Tool]]], who: str) -> list[
 
 def _untyped(tool: str, parameter: str) -> UsageError:
     return UsageError(
-        f"Tool '{tool}' has no schema: its parameter '{parameter}' has no type. "
-        "Annotate it."
+        f"Tool '{tool}': parameter '{parameter}' has no type. Add a type annotation."
     )
 
 
 def signature_tool(function: Callable[..., Any]) -> Tool:
-    """A tool made of a plain function: its docstring and its annotations.
+    """Makes a tool from a plain function with its docstring and type annotations.
 
     Raises:
-        UsageError: A parameter has no annotation, so there is no schema to be had.
+        UsageError: A parameter has no type annotation.
     """
     from pydantic import create_model
 
@@ -354,7 +354,7 @@ def _typed_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def run_tool(tool: Tool, arguments: Mapping[str, Any]) -> str:
-    """Runs a tool of ours for a framework: JSON, also for errors; at most 10 s."""
+    """Runs a tool for a framework, for up to 10 s. Results and errors are JSON."""
     runner = ToolRunner()
     try:
         call = ToolCall(tool.name, dict(arguments))

@@ -1,4 +1,4 @@
-"""CrewAI: trained agents as its language model; its agents and crews in training."""
+"""Adapter for CrewAI: agents and crews."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _TASK = re.compile(
     r"(?:\n+This is the expected criteria for your final answer: .*)?\Z",
     re.DOTALL,
 )
-"""How CrewAI wraps up what an agent is to do."""
+"""How CrewAI words an agent's task."""
 _DELEGATE = "delegate_work_to_coworker"
 _ASK = "ask_question_to_coworker"
 _COWORKERS = re.compile(r"following coworkers: (?P<names>.*?)\n")
@@ -53,7 +53,7 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 
 
 class CrewAIAdapter(FrameworkAdapter):
-    """Agents of CrewAI, and crews of them."""
+    """CrewAI: agents and crews."""
 
     def wrap_agent(
         self,
@@ -67,18 +67,18 @@ class CrewAIAdapter(FrameworkAdapter):
         backstory: str | None = None,
         **options: Any,
     ) -> Agent:
-        """An `Agent`, for tasks, crews and flows.
+        """Returns an `Agent` for tasks, crews and flows.
 
         Args:
-            trained: Decides.
-            tools: What it may call: our tools, CrewAI's, plain functions, or functions
-                by the names of the tools it was trained on.
-            llm: A language model that writes the words, and decides in doubt.
-            defer_below: The `llm` decides where the confidence is lower than this.
-            role: By default made of the scenario's name.
-            goal: By default to help, with tools.
-            backstory: By default the scenario's prompt.
-            **options: For `Agent`.
+            trained: The trained agent.
+            tools: Its tools: AgentGym's, CrewAI's, plain functions, or a mapping from
+                the names of the trained tools to functions.
+            llm: A language model that writes texts and takes uncertain decisions.
+            defer_below: The `llm` decides when the confidence is below this.
+            role: Default: made from the scenario's name.
+            goal: Default: a generic goal.
+            backstory: Default: the scenario's system prompt.
+            **options: More arguments for `Agent`.
         """
         about = trained.metadata
         scenario = str(about.get("scenario") or "assistant").rpartition(":")[2]
@@ -106,11 +106,11 @@ class CrewAIAdapter(FrameworkAdapter):
             )
             for owner in _owners(agent)
         ]
-        return shared_tools(owned, "The agent of CrewAI")
+        return shared_tools(owned, "The CrewAI agent")
 
     def harness(self, agent: Any) -> AgentHarness:
         """See `FrameworkAdapter`."""
-        return _CrewSeat(agent)
+        return _CrewHarness(agent)
 
     def persistent_state(self, agent: Any) -> str:
         """See `FrameworkAdapter`."""
@@ -121,16 +121,16 @@ class CrewAIAdapter(FrameworkAdapter):
 
 
 class AgentGymLLM(BaseLLM):
-    """A trained agent as a language model.
+    """A trained agent as a CrewAI language model.
 
-    As the model of a crew's manager it hands each task to the coworker that fits, and
-    passes the answer on.
+    As the model of a crew's manager, it delegates each task to the best coworker and
+    returns the coworker's answer.
 
     Attributes:
-        chat: Decides, and counts.
-        llm: Writes words, and decides in doubt; None if there is none.
-        definitions: Of the tools, by name. CrewAI rewrites schemas so that every
-            parameter is required; the policy gets them as they were.
+        chat: Decides and counts tokens.
+        llm: Writes texts and takes uncertain decisions; None if not used.
+        definitions: Tool definitions by name. CrewAI rewrites schemas to make every
+            parameter required; the policy gets the original schemas.
     """
 
     chat: Any = None
@@ -139,7 +139,7 @@ class AgentGymLLM(BaseLLM):
 
     @property
     def savings(self) -> Savings:
-        """What the language model was spared."""
+        """The calls and tokens saved by not asking the language model."""
         savings: Savings = self.chat.savings
         return savings
 
@@ -153,7 +153,7 @@ class AgentGymLLM(BaseLLM):
         from_agent: Any = None,
         response_model: type[BaseModel] | None = None,
     ) -> Any:
-        """Decides: a list of tool calls, or what the agent says."""
+        """Returns a list of tool calls or the agent's text."""
         said = _openai_messages(messages)
         offered = [
             self.definitions.get(tool["function"]["name"], tool) for tool in tools or ()
@@ -173,23 +173,23 @@ class AgentGymLLM(BaseLLM):
         return calls or answer.completion.content or ""
 
     async def acall(self, *given: Any, **named: Any) -> Any:
-        """The same, awaited."""
+        """See `call`."""
         return await asyncio.to_thread(self.call, *given, **named)
 
     def supports_function_calling(self) -> bool:
-        """It calls tools by itself."""
+        """Always true."""
         return True
 
     def supports_stop_words(self) -> bool:
-        """It says nothing that would have to be stopped."""
+        """Always false: its texts need no stop words."""
         return True
 
     def get_context_window_size(self) -> int:
-        """Tokens of a conversation."""
+        """Size of the context, in tokens."""
         return 16_384
 
     def get_input_tokens_count(self, *given: Any, **named: Any) -> int:
-        """Tokens of a conversation, at four characters each."""
+        """Estimated tokens of a conversation: one per four characters."""
         return len(str(given)) // 4
 
     def _ask_llm(self, messages: Any, **options: Any) -> Any:
@@ -200,7 +200,7 @@ class AgentGymLLM(BaseLLM):
         return answer
 
     def _manage(self, messages: list[Message], delegate: dict[str, Any]) -> Any:
-        """Hands a task to a coworker, or passes on what it answered."""
+        """Delegates a task to a coworker, or returns the coworker's answer."""
         if messages[-1]["role"] == "tool":
             return messages[-1]["content"]
         found = _COWORKERS.search(delegate["function"]["description"])
@@ -230,7 +230,7 @@ def _openai_messages(messages: str | list[Any]) -> list[Message]:
     for message in made:
         wrapped = _TASK.match(str(message["content"]))
         if message["role"] == "user" and wrapped is not None:
-            # What the user said, without what CrewAI says about it.
+            # The user's message, without the text that CrewAI adds.
             message["content"] = wrapped["text"].strip()
     return made
 
@@ -243,12 +243,12 @@ class _Arguments(BaseModel):
 
 
 def _never(arguments: Any, result: Any) -> bool:
-    """No answer is kept: a tool may answer otherwise the next time."""
+    """Never caches: the same call may return something else next time."""
     return False
 
 
 class _OurTool(BaseTool):
-    """A tool of ours: its own schema, and JSON as the answer."""
+    """An AgentGym tool, with its original schema and JSON results."""
 
     ours: Any
 
@@ -265,7 +265,7 @@ def _native_tool(tool: Any) -> BaseTool:
     class Arguments(_Arguments):
         @classmethod
         def model_json_schema(cls, *given: Any, **named: Any) -> dict[str, Any]:
-            # CrewAI rewrites what it gets.
+            # A copy, because CrewAI modifies the schema.
             return copy.deepcopy(schema)
 
     return _OurTool(
@@ -284,7 +284,7 @@ def _definition(tool: BaseTool) -> Tool:
 
 
 def _plain_description(tool: BaseTool) -> str:
-    # CrewAI may put name and arguments in front of what its author wrote.
+    # CrewAI may prepend the tool's name and arguments to its description.
     return tool.description.rpartition("Tool Description: ")[2].strip()
 
 
@@ -292,7 +292,7 @@ def _plain_description(tool: BaseTool) -> str:
 
 
 class _RoutedTool(BaseTool):
-    """A tool of an agent whose calls pass through the episode."""
+    """An agent's tool, whose calls go through the episode."""
 
     harness: Any
     routed: Any
@@ -306,7 +306,7 @@ class _RoutedTool(BaseTool):
         )
 
 
-class _CrewSeat(AgentHarness):
+class _CrewHarness(AgentHarness):
     def __init__(self, agent: Any) -> None:
         super().__init__()
         self._agent = agent
@@ -344,18 +344,18 @@ class _CrewSeat(AgentHarness):
         self._said = [str(m.get("content") or "") for m in users]
         return self._kick_off()
 
-    def go_on(self, content: str) -> str | None:
+    def reply(self, content: str) -> str | None:
         self._said.append(content)
         return self._kick_off()
 
     def _kick_off(self) -> str:
-        # In a context of its own: CrewAI keeps a record of what happens there.
+        # In a separate context, because CrewAI records events per context.
         return contextvars.copy_context().run(self._run)
 
     def _run(self) -> str:
-        # A panel for each step of thousands of episodes is for nobody to read.
+        # Nobody reads panels for each step of thousands of episodes.
         set_suppress_console_output(True)
-        # Each run of a crew begins anew: it is told all that the user said.
+        # A crew starts each run from scratch, so it gets all of the user's messages.
         text = "\n".join(self._said)
         if not isinstance(self._agent, Crew):
             return str(self._agent.kickoff(text).raw)
@@ -364,26 +364,26 @@ class _CrewSeat(AgentHarness):
             inputs = dict.fromkeys(self._agent.fetch_inputs(), text)
             return str(self._agent.kickoff(inputs=inputs).raw)
         finally:
-            # A crew that has run shows what was put in, no longer where.
+            # After a run, the crew's texts no longer contain their placeholders.
             for owner, field, written in texts:
                 setattr(owner, field, written)
 
 
 def _owners(agent: Any) -> list[Any]:
-    """Whatever in a crew has tools: its agents and its tasks."""
+    """The crew's agents and tasks: both may have tools."""
     if not isinstance(agent, Crew):
         return [agent]
     if not any(_PLACEHOLDER.search(task.description) for task in agent.tasks):
         raise UsageError(
-            "No task of the crew has a place for what the user says. Write one, for "
-            "example Task(description='{request}', ...). A crew that has run already "
-            "has none any more: name a function that makes it."
+            "No task of the crew has a placeholder for the user's request. Add one, "
+            "for example Task(description='{request}', ...). A crew that has already "
+            "run has lost its placeholders: pass a function that creates the crew."
         )
     return [*agent.agents, *agent.tasks]
 
 
 def _texts(crew: Crew) -> list[tuple[Any, str, str]]:
-    """Where there may be placeholders: whose, which field, and what is written."""
+    """Texts that may contain placeholders: object, field and text."""
     fields = ("description", "expected_output", "role", "goal", "backstory")
     return [
         (owner, field, getattr(owner, field))

@@ -1,9 +1,8 @@
-"""Existing agents in training: their model asks the policy, their tools pass by here.
+"""Runs existing agents in training: redirects their models and tools.
 
-An `AgentHarness` plays one episode of an agent at a time: the agent is told what the
-user says, in its own framework, with its own prompts. Whatever it asks its
-model is answered by the policy, in process. Whatever tool it calls goes through the
-episode, which judges it and runs it, live.
+An `AgentHarness` plays one episode at a time: the agent gets the user's messages in
+its own framework, with its own prompts. The policy answers all requests to the agent's
+model, in process. All tool calls go through the episode, which judges and runs them.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from agentgym.scenarios.base import Scenario
 
 
 class AgentHarness(ABC):
-    """One agent of a framework, in training.
+    """An agent of a framework, in training.
 
     Attributes:
-        chat: Decides for it.
-        aside: Decides what is not the agent's to learn, such as who speaks next.
+        chat: Answers the agent's model requests.
+        aside: Answers requests that aren't trained, such as who speaks next.
     """
 
     def __init__(self) -> None:
@@ -42,33 +41,33 @@ class AgentHarness(ABC):
 
     @property
     def task(self) -> AgentTask:
-        """What the agent is at."""
+        """The current task."""
         if self._task is None:
-            raise RuntimeError("This agent is in training, and no episode is on.")
+            raise RuntimeError("This agent is in training and has no running episode.")
         return self._task
 
     @abstractmethod
     def begin(self, messages: Sequence[Message]) -> str | None:
-        """Forgets what was, opens a conversation, and returns what the agent says.
+        """Resets the agent, starts a conversation, and returns the agent's answer.
 
-        None if the conversation was closed meanwhile.
+        None if the conversation was closed in the meantime.
         """
 
     @abstractmethod
-    def go_on(self, content: str) -> str | None:
-        """Says something to the agent, and returns what it says to that."""
+    def reply(self, content: str) -> str | None:
+        """Sends the user's next message, and returns the agent's answer."""
 
     def play(self, task: AgentTask) -> None:
         """Plays one episode.
 
-        System messages of the task are left out: the agent has its own.
+        Leaves out the task's system messages: the agent has its own.
         """
         self._task = task
         try:
             said = [m for m in task.messages if m.get("role") != "system"]
             answer = self.begin(said)
             while answer is not None and (reply := task.reply(answer)) is not None:
-                answer = self.go_on(reply)
+                answer = self.reply(reply)
         finally:
             self._task = None
 
@@ -83,26 +82,26 @@ class _Call:
 
 
 _CALL: ContextVar[_Call | None] = ContextVar("agentgym_call", default=None)
-"""What an agent is calling, for the function that the episode runs in the end."""
+"""The agent's current call, for the function that the episode runs."""
 
 
 class RoutedTool:
-    """A tool of an agent whose calls pass through the episode.
+    """An agent's tool, whose calls go through the episode.
 
-    The episode runs the tool that was found before training. If the call came from an
-    agent, that function runs it as this very agent would: agents of a factory may have
-    tools of their own, which share no state.
+    The episode runs the tool that was found before training. That tool's function then
+    runs the calling agent's own tool: each agent of a factory may have separate tools
+    that share no state.
 
     Attributes:
-        tool: Its definition, with a function that runs it.
+        tool: The tool's definition, with a function that runs it.
     """
 
     def __init__(self, tool: Tool, told: Callable[[Any], Any] = jsonable) -> None:
-        """Prepares.
+        """Creates the routed tool.
 
         Args:
-            tool: Its function runs it from arguments alone.
-            told: What the tool returned, as JSON can hold it.
+            tool: A tool whose function needs only the arguments.
+            told: Converts what the tool returned to a JSON value.
         """
         self._told = told
         self._run = tool.function
@@ -111,16 +110,15 @@ class RoutedTool:
     def call(
         self, task: AgentTask, arguments: dict[str, Any], run: Callable[[], Any]
     ) -> Any:
-        """Runs a call of the agent's, if the episode lets it.
+        """Runs an agent's call, if the episode allows it.
 
         Args:
-            task: What the agent is at.
-            arguments: As the model gave them.
-            run: Runs it as the framework would.
+            task: The current task.
+            arguments: The arguments from the model.
+            run: Runs the call as the framework would.
 
         Returns:
-            What the tool returned. Where it was not run, or raised, the text that says
-            what came of it.
+            What the tool returned, or a text if the tool didn't run or raised.
         """
         call = _Call(self.tool.name, jsonable(arguments), run)
         token = _CALL.set(call)
@@ -132,9 +130,9 @@ class RoutedTool:
 
     def _live(self, **arguments: Any) -> Any:
         call = _CALL.get()
-        # In a context of its own: what a tool does is not what the agent does.
+        # In a separate context: a tool's own model requests aren't the agent's.
         alone = Context()
-        # Of several calls in one decision, the first has all of them run.
+        # The first of several calls in one decision runs all of them.
         if call is None or (call.name, call.arguments) != (self.tool.name, arguments):
             assert self._run is not None
             return self._told(alone.run(self._run, **arguments))
@@ -144,12 +142,12 @@ class RoutedTool:
 
 
 class FrameworkAgent:
-    """An agent of a framework, as the trainer runs agents: a function of three.
+    """An agent of a framework as a callable for the trainer.
 
     Attributes:
-        tools: What it brings along; they run live.
-        concurrency: Episodes that it can play at the same time; None for any number.
-        persistent_state: What it keeps from one episode to the next.
+        tools: The agent's own tools; they run live.
+        concurrency: Maximum number of concurrent episodes; None for no limit.
+        persistent_state: What the agent keeps between episodes.
     """
 
     def __init__(
@@ -159,23 +157,23 @@ class FrameworkAgent:
         *,
         factory: bool,
     ) -> None:
-        """Takes the agent in.
+        """Prepares the agent for training.
 
         Args:
-            framework: Its name.
-            make: Gives the agent.
-            factory: Whether it gives another one each time.
+            framework: The framework's name.
+            make: Returns the agent.
+            factory: Whether `make` returns a new agent each time.
 
         Raises:
-            UsageError: Its tools are none, or cannot be used.
-            MissingExtraError: The framework has the wrong version.
+            UsageError: The agent has no tools, or tools that can't be used.
+            MissingExtraError: The framework is missing or has the wrong version.
         """
         self._adapter: FrameworkAdapter = adapter(framework)
         self._make = make
         first = make()
         title = self._adapter.framework.title
         self.tools = checked_tools(
-            self._adapter.extract_tools(first), f"The agent of {title}"
+            self._adapter.extract_tools(first), f"The {title} agent"
         )
         self.__name__ = framework
         self.persistent_state = self._adapter.persistent_state(first)
@@ -186,21 +184,21 @@ class FrameworkAgent:
         self._free: queue.SimpleQueue[AgentHarness] = queue.SimpleQueue()
 
     def __call__(self, task: AgentTask, base_url: str, api_key: str) -> None:
-        """Plays one episode; the model is asked in process, not at the endpoint."""
+        """Plays one episode; asks the policy in process, not over HTTP."""
         try:
             harness = self._free.get_nowait()
         except queue.Empty:
-            harness = self._new_seat()
+            harness = self._new_harness()
         try:
             harness.play(task)
         except BaseException:
-            # Who knows what state it is in. An object there is only one of.
+            # Its state is unknown now. A single object can't be replaced, though.
             if not self._factory:
                 self._free.put(harness)
             raise
         self._free.put(harness)
 
-    def _new_seat(self) -> AgentHarness:
+    def _new_harness(self) -> AgentHarness:
         if self._first is not None:
             agent = self._first
             if self._factory:
@@ -211,11 +209,11 @@ class FrameworkAgent:
 
 
 def scenario_agent(name: str, scenario: Scenario) -> FrameworkAgent:
-    """A framework's own agent around a scenario's tools, for training through it.
+    """Returns a framework's agent with a scenario's tools, to train through it.
 
     Args:
-        name: Of the framework.
-        scenario: Its tools and its system prompt are used.
+        name: The framework's name.
+        scenario: Provides the tools and the system prompt.
     """
     environment = scenario.create_environment()
     offered = environment.tool_list
@@ -224,10 +222,10 @@ def scenario_agent(name: str, scenario: Scenario) -> FrameworkAgent:
     ]
     environment.close()
     about = {"system_prompt": scenario.system_prompt, "scenario": scenario.name}
-    # It is a shell without a policy: the one in training answers for it.
+    # This agent has no policy: the one in training answers for it.
     shell = SavedAgent(cast(Policy, None), tools, about)
     return FrameworkAgent(name, lambda: adapter(name).wrap_agent(shell), factory=True)
 
 
 def _only_in_episodes(**arguments: Any) -> Any:
-    raise RuntimeError("This tool runs in a scenario's world only.")
+    raise RuntimeError("This tool runs only inside a scenario's environment.")

@@ -1,6 +1,6 @@
-"""Agents that call tools in plain text: reads their prompts, writes what they expect.
+"""Translates agents that call tools in plain text (ReAct) to chat messages and back.
 
-The older styles of LangChain put the tools and all that happened into one prompt:
+LangChain's older agents put the tools and the whole conversation into one prompt:
 
     Question: Where is A-1042?
     Thought: Action: lookup_order
@@ -8,8 +8,8 @@ The older styles of LangChain put the tools and all that happened into one promp
     Observation: {"status": "shipped"}
     Thought:
 
-`read` makes chat messages of it, so that a policy sees what it would see of an agent
-that calls tools properly; `write` puts its answer into the words of that style.
+`read` turns the prompt into chat messages, so that a policy sees a normal agent with
+tool calls; `write` turns the policy's answer back into text.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ _WORK = re.compile(r"This was your previous work|(?:Thought\s*:.*?)?Action\s*:\s
 
 
 def is_text_style(messages: Sequence[Message], stop: Sequence[str] | None) -> bool:
-    """Whether a request without tools is from an agent that calls them in text."""
+    """Whether a request without tools comes from an agent that calls tools in text."""
     return any("Observation" in text for text in stop or ())
 
 
 def is_structured(messages: Sequence[Message]) -> bool:
-    """Whether calls are written as JSON in a code block."""
+    """Whether the agent writes calls as JSON in a code block."""
     return any("action_input" in str(m.get("content")) for m in messages[:-1])
 
 
 def read(messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> list[Message]:
-    """The conversation that a prompt tells of.
+    """Returns a prompt's conversation as chat messages.
 
     Args:
-        messages: The prompt; the last message holds what happened.
-        tools: Definitions, to know which parameter a plain text is for.
+        messages: The prompt; the last message contains the conversation so far.
+        tools: Tool definitions, to find the parameter that a plain text is for.
     """
     only = _only_parameters(tools)
     text = str(messages[-1].get("content") or "")
@@ -87,7 +87,7 @@ def write(
     *,
     structured: bool,
 ) -> str:
-    """An answer in the words of the style; of several calls the first."""
+    """Returns an answer as text; of several calls, only the first."""
     if structured:
         blob = (
             {"action": calls[0].name, "action_input": calls[0].arguments}
@@ -105,11 +105,11 @@ def write(
 
 
 def parse_input(text: Any, only: str | None) -> dict[str, Any]:
-    """The arguments that an `Action Input` gives.
+    """Returns the arguments of an `Action Input`.
 
     Args:
-        text: As it stands there.
-        only: The tool's parameter, if it has a single one of text.
+        text: The input's text.
+        only: The tool's parameter, if it has only one and that is a string.
     """
     if isinstance(text, dict):
         return text
@@ -123,7 +123,7 @@ def parse_input(text: Any, only: str | None) -> dict[str, Any]:
 
 
 def only_parameter(parameters: Any) -> str | None:
-    """The name of a schema's parameter, if it has a single one, of text."""
+    """The name of a schema's only parameter, if that is a string."""
     properties = dict(parameters.get("properties") or {})
     if len(properties) != 1:
         return None

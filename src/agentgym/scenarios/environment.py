@@ -1,4 +1,4 @@
-"""A gymnasium environment in which an agent talks and tools really run."""
+"""A gymnasium environment with a conversation and tools that really run."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _MAX_TEXT = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a scenario says of one decision.
+    """A scenario's judgement of one decision.
 
     Attributes:
-        correct: Whether the decision was right. A right call that a fault kept from
-            running stays right: trying again is then the right move.
-        failure: Why not, if it was wrong.
-        harmful: The world is spoiled and cannot be mended; the episode ends.
-        wrong_arguments: Names of the call's parameters that had wrong values, or were
-            left out wrongly; None if the scenario does not tell. Whoever tells lets an
-            agent learn each parameter by itself.
+        correct: Whether the decision was right. A right call that failed because of an
+            injected fault is still right: the agent should retry it.
+        failure: The kind of failure, if the decision was wrong.
+        harmful: The decision did irreversible damage; the episode ends.
+        wrong_arguments: Names of the call's parameters with wrong or missing values;
+            None if the scenario doesn't tell. If it does, the agent learns each
+            parameter separately.
     """
 
     correct: bool
@@ -57,7 +57,10 @@ _COURTESY = re.compile(
 
 
 def questions(content: str) -> list[str]:
-    """Sentences with which the user is asked for something: not "Anything else?"."""
+    """The questions in a message that ask the user for something.
+
+    Polite closing questions, such as "Anything else?", don't count.
+    """
     sentences = re.split(r"(?<=[.!?])\s+", content)
     asking = (s for s in sentences if s.rstrip(" \n\"'*_)").endswith("?"))
     return [s for s in asking if not _COURTESY.search(s)]
@@ -65,7 +68,7 @@ def questions(content: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ActOutcome:
-    """What one assistant message led to."""
+    """The outcome of one assistant message."""
 
     calls: tuple[ToolCall, ...]
     results: tuple[ToolResult, ...]
@@ -74,18 +77,17 @@ class ActOutcome:
 
 
 class Environment(gymnasium.Env[str, str]):
-    """One conversation at a time, in a world of its own.
+    """One conversation at a time, each in a fresh world.
 
-    Observations are the conversation as a JSON list of chat messages, actions are one
-    assistant message as JSON: the same that any chat-completion client exchanges.
-    Trainers skip the JSON and use `reset_task`, `messages` and `act`.
+    An observation is the conversation as a JSON list of chat messages; an action is one
+    assistant message as JSON, as in chat completion APIs. Trainers skip the JSON and
+    use `reset_task`, `messages` and `act`.
 
     An episode ends when the agent closes the conversation, after `max_steps`
-    decisions, at the `patience`-th wrong one (customers do not wait forever), or at a
-    harmful one.
+    decisions, after `patience` wrong decisions, or after a harmful one.
 
-    Subclasses say what the world is and what is right: `tools`, `make_world`,
-    `judge_call`, `judge_message`, `reply`, `outcome`.
+    Subclasses define the world and the judgement: `tools`, `make_world`, `judge_call`,
+    `judge_message`, `reply`, `outcome`.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"]}
@@ -100,16 +102,16 @@ class Environment(gymnasium.Env[str, str]):
         runner: ToolRunner | None = None,
         render_mode: str | None = None,
     ) -> None:
-        """Makes an environment that draws from the given tasks.
+        """Creates an environment with the given tasks.
 
         Args:
-            tasks: What `reset` chooses from.
-            max_steps: Decisions until an episode is cut off.
-            patience: Wrong decisions that end an episode.
-            tool_failure_rate: Share of calls that are made to fail, half of them as
-                time-outs, before the tool is reached.
-            runner: Runs the tools; shared between environments.
-            render_mode: "ansi" for the conversation as text.
+            tasks: The tasks that `reset` chooses from.
+            max_steps: Maximum number of decisions in an episode.
+            patience: Number of wrong decisions that ends an episode.
+            tool_failure_rate: Share of calls that fail on purpose before they reach
+                the tool; half of these are timeouts.
+            runner: Runs the tools; environments may share one.
+            render_mode: "ansi" renders the conversation as text.
         """
         if not 0.0 <= tool_failure_rate < 1.0:
             raise ScenarioError("tool_failure_rate must be at least 0 and below 1.")
@@ -137,61 +139,61 @@ class Environment(gymnasium.Env[str, str]):
 
     @abstractmethod
     def tools(self) -> Sequence[Tool]:
-        """All tools of the environment; asked once."""
+        """All tools of the environment; read once."""
 
     @abstractmethod
     def make_world(self, task: Task) -> Any:
-        """A fresh world for the task. Must depend on the task alone."""
+        """Returns a fresh world for the task. It must depend on the task only."""
 
     def close_world(self, world: Any) -> None:
-        """Frees what `make_world` took."""
+        """Releases the resources of a world."""
 
     @abstractmethod
     def judge_call(self, call: ToolCall, result: ToolResult) -> Verdict:
-        """Judges a call after it ran. Called once for each call, in order."""
+        """Judges a call after it ran. Called once per call, in order."""
 
     @abstractmethod
     def judge_message(self, content: str) -> Verdict:
         """Judges a message to the user, before the user replies."""
 
     def reply(self, content: str) -> str | None:
-        """What the user answers to a message; None closes the conversation."""
+        """Returns the user's reply to a message; None closes the conversation."""
         return None
 
     @abstractmethod
     def outcome(self) -> tuple[bool, float]:
-        """At the end: whether the task was solved, and how far it got (0 to 1)."""
+        """At the end of an episode: whether the task is solved, and progress (0-1)."""
 
     # What agents and trainers use ----------------------------------------------
 
     @property
     def state_space(self) -> gymnasium.Space[str]:
-        """Another name for `observation_space`."""
+        """Alias of `observation_space`."""
         return self.observation_space
 
     @property
     def tool_list(self) -> Sequence[Tool]:
-        """The tools that may be called."""
+        """The tools that the agent may call."""
         return self._tool_list
 
     @property
     def closed(self) -> bool:
-        """Whether the agent spoke last, and did not ask for anything."""
+        """Whether the agent spoke last and asked nothing."""
         last = self.messages[-1]
         return last["role"] == "assistant" and not questions(last["content"] or "")
 
     @property
     def state_key(self) -> str:
-        """Names the conversation so far within its task."""
+        """A key for the conversation so far, unique within its task."""
         return self._digest.hexdigest()
 
     def offer(self, tools: Sequence[Tool]) -> None:
-        """Offers these tools from now on, where they differ from task to task."""
+        """Replaces the tools, for scenarios whose tools differ between tasks."""
         self._tools = tool_map(tools)
         self._tool_list = list(self._tools.values())
 
     def reset_task(self, task: Task, seed: int = 0) -> None:
-        """Starts an episode of the task; the seed decides injected faults."""
+        """Starts an episode of the task; the seed determines the injected faults."""
         self.release()
         self.task = task
         self.world = self.make_world(task)
@@ -204,7 +206,7 @@ class Environment(gymnasium.Env[str, str]):
         self.done = self._cut_off = False
 
     def act(self, message: Mapping[str, Any]) -> ActOutcome:
-        """Takes one assistant message: runs its calls or lets the user answer."""
+        """Processes one assistant message: runs its calls or gets the user's reply."""
         if self.world is None or self.done:
             raise ScenarioError("The episode is over. Call reset first.")
         self._step += 1
@@ -218,7 +220,7 @@ class Environment(gymnasium.Env[str, str]):
             self._append({"role": "user", "content": f"(invalid call: {error})"})
             closed = False
         else:
-            # The role comes last: nobody speaks in the user's name here.
+            # The role comes last, so that a message can't pose as the user's.
             self._append({**message, "role": "assistant"})
             verdict, closed = (
                 (self._run_calls(calls, results), False)
@@ -236,7 +238,7 @@ class Environment(gymnasium.Env[str, str]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
-        """Starts an episode: of `options["task"]`, or of one drawn by the seed."""
+        """Starts an episode of `options["task"]`, or of a task drawn with the seed."""
         super().reset(seed=seed)
         task = (options or {}).get("task")
         if task is None:
@@ -247,10 +249,10 @@ class Environment(gymnasium.Env[str, str]):
         return self._observation(), self._info()
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Takes one assistant message as JSON; text that is no JSON is a failure.
+        """Processes one assistant message as JSON; invalid JSON is a failure.
 
-        The reward is the judgement of this decision: +1 right, -1 wrong, and the
-        outcome added at the end. Trainers use `Scenario.broadcast_rewards` instead.
+        The reward judges this decision: +1 if right, -1 if wrong, plus the outcome at
+        the end. Trainers use `Scenario.broadcast_rewards` instead.
         """
         try:
             message = json.loads(action)
@@ -269,7 +271,7 @@ class Environment(gymnasium.Env[str, str]):
         return self._observation(), reward, terminated, truncated, info
 
     def render(self) -> str | None:
-        """The conversation as text, in render mode "ansi"."""
+        """Returns the conversation as text, in render mode "ansi"."""
         if self.render_mode != "ansi":
             return None
         lines = []
@@ -282,13 +284,13 @@ class Environment(gymnasium.Env[str, str]):
         return "\n".join(lines)
 
     def release(self) -> None:
-        """Frees the world of an episode that is over and judged."""
+        """Releases the world of an episode that is over and judged."""
         if self.world is not None:
             self.close_world(self.world)
             self.world = None
 
     def close(self) -> None:
-        """Frees the world and the worker thread."""
+        """Releases the world and the worker thread."""
         self.release()
         self.runner.close()
 
@@ -305,12 +307,12 @@ class Environment(gymnasium.Env[str, str]):
             )
         if len(verdicts) == 1:
             return verdicts[0]
-        # Wrong arguments are left out: nobody could tell of which call they are.
+        # Leaves out wrong arguments: they don't say which call they belong to.
         worst = next((v for v in verdicts if not v.correct), RIGHT)
         return Verdict(worst.correct, worst.failure, any(v.harmful for v in verdicts))
 
     def _judged(self, call: ToolCall, result: ToolResult) -> Verdict:
-        """The judge's verdict; a name that is no parameter would praise a wrong one."""
+        """The judge's verdict, after checking the names of the wrong arguments."""
         verdict = self.judge_call(call, result)
         if verdict.wrong_arguments:
             tool = self._tools.get(call.name)
@@ -318,8 +320,8 @@ class Environment(gymnasium.Env[str, str]):
             strange = sorted(verdict.wrong_arguments - known)
             if strange:
                 raise ScenarioError(
-                    f"judge_call says that '{call.name}' has a wrong argument "
-                    f"'{strange[0]}', but it has no such parameter."
+                    f"judge_call returned wrong argument '{strange[0]}' for tool "
+                    f"'{call.name}', which has no such parameter."
                 )
         return verdict
 

@@ -1,4 +1,4 @@
-"""Scenarios whose environment has settings, and those that draw tasks by number."""
+"""Base classes for scenarios with environment settings and for generated tasks."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from agentgym.scenarios.environment import Environment
 
 
 class ConfiguredScenario(Scenario):
-    """Says in which environment its tasks are played."""
+    """A scenario that names its environment class and passes settings to it."""
 
     options = {"tool_failure_rate": 0.0, "patience": 2}
     max_steps: ClassVar[int] = 10
-    """Decisions until an episode is cut off, if nothing else is said."""
+    """Default limit of decisions in an episode."""
 
     @abstractmethod
     def environment(self) -> type[Environment]:
-        """What the tasks are played in."""
+        """The class of the environment."""
 
     def create_environment(
         self,
@@ -44,13 +44,13 @@ class ConfiguredScenario(Scenario):
 
 
 class GeneratedScenario(ConfiguredScenario):
-    """Says how one task is made, too."""
+    """A scenario that generates each task from its number."""
 
     @abstractmethod
     def make_task(self, split: Split, rng: random.Random, name: str) -> Task:
-        """One task of a split, from nothing but the generator."""
+        """Returns one task of a split. All randomness must come from `rng`."""
 
     def tasks(self, split: Split, seed: int, count: int) -> list[Task]:
-        """See `Scenario`; the n-th task does not depend on the count."""
+        """See `Scenario`. The n-th task doesn't depend on `count`."""
         names = [f"{split}-{seed}-{i}" for i in range(count)]
         return [self.make_task(split, random.Random(name), name) for name in names]

@@ -1,4 +1,4 @@
-"""JSON schemas of tools' parameters, written shortly."""
+"""Shorthand for the JSON schemas of tool parameters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def parameters(**properties: Mapping[str, Any]) -> dict[str, Any]:
-    """An object with these properties only; one with `optional` need not be given."""
+    """An object with exactly these properties; those with `optional` may be omitted."""
     return {
         "type": "object",
         "properties": {
@@ -20,6 +20,6 @@ def parameters(**properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def one_of(values: Mapping[str, str], description: str) -> dict[str, Any]:
-    """One of some values, each with what it is for."""
+    """One of several values, each with a description."""
     listed = [{"const": v, "description": about} for v, about in values.items()]
     return {"type": "string", "description": description, "oneOf": listed}

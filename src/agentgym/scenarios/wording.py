@@ -1,4 +1,4 @@
-"""What scenarios share to word their tasks: data files, alternatives, splits."""
+"""Helpers to word tasks: data files, alternatives, typos and splits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ALTERNATION = re.compile(r"\[([^\[\]]*)\]")
 def split_of(items: Sequence[_T], split: Split) -> list[_T]:
     """The items of a split: 60% train, 20% validation, 20% held out.
 
-    Which item goes where is decided by a hash of it, so nobody chooses.
+    A hash of each item decides its split.
     """
     ranked = sorted(items, key=lambda x: hashlib.sha256(repr(x).encode()).digest())
     a, b = round(0.6 * len(ranked)), round(0.8 * len(ranked))
@@ -30,11 +30,11 @@ def split_of(items: Sequence[_T], split: Split) -> list[_T]:
 
 
 def sections(package: str, name: str) -> list[list[str]]:
-    """Reads a data file: a list for each `## key`, the key first, then its lines.
+    """Reads a data file: one list per `## key`, with the key and then its lines.
 
     Args:
-        package: The one in whose folder `data` the file lies.
-        name: Of the file.
+        package: The package whose `data` folder contains the file.
+        name: The file's name.
     """
     text = (resources.files(package) / "data" / name).read_text(encoding="utf-8")
     found: list[list[str]] = []
@@ -47,12 +47,12 @@ def sections(package: str, name: str) -> list[list[str]]:
 
 
 def chosen(template: str, rng: random.Random) -> str:
-    """The template with one of each `[this|that]` chosen."""
+    """The template with one alternative of each `[this|that]`."""
     return _ALTERNATION.sub(lambda m: rng.choice(m.group(1).split("|")), template)
 
 
 def misspelt(template: str, rng: random.Random) -> str:
-    """The template with a slip of the finger in one of its longer words."""
+    """The template with a typo in one of its longer words."""
     words = list(_WORD.finditer(template))
     if not words:
         return template
@@ -70,6 +70,6 @@ def misspelt(template: str, rng: random.Random) -> str:
 
 
 def closed(text: str) -> str:
-    """Ends a sentence that something follows."""
+    """Adds a full stop to a sentence, unless it ends with punctuation."""
     text = text.rstrip()
     return text if text[-1:] in ".!?" else f"{text}."

@@ -1,6 +1,6 @@
-"""The answers of OpenAI's chat completions, whole and streamed.
+"""Responses in the format of OpenAI's chat completions, whole or streamed.
 
-The other half of `protocol`, which reads the requests; pure functions as well.
+The counterpart of `protocol`, which reads the requests. Pure functions as well.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DONE = b"data: [DONE]\n\n"
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """An answer: what it says or calls, why it ended, and what it took."""
+    """A completion: its text or calls, finish reason and token counts."""
 
     model: str
     content: str | None
@@ -39,7 +39,7 @@ class Completion:
 
     @property
     def usage(self) -> dict[str, int]:
-        """Tokens as this policy's tokenizer counts them."""
+        """Token counts, by the policy's tokenizer."""
         return {
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
@@ -47,7 +47,7 @@ class Completion:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """The body of an answer that is not streamed."""
+        """The response body, not streamed."""
         message: dict[str, Any] = {
             "role": "assistant",
             "content": self.content,
@@ -69,7 +69,7 @@ class Completion:
         }
 
     def chunks(self, *, include_usage: bool = False) -> Iterator[dict[str, Any]]:
-        """The same as a stream: the role, the deltas, why it ended, what it took."""
+        """The stream's chunks: role, deltas, finish reason and usage."""
         head = self._head("chat.completion.chunk")
         if include_usage:
             head["usage"] = None
@@ -110,19 +110,18 @@ class Completion:
 def complete(
     request: ChatRequest, decision: Decision, count: CountTokens
 ) -> Completion:
-    """Makes a decision the answer to a request.
+    """Turns a policy's decision into the completion of a request.
 
-    Calls get ids that no other has. An answer ends before a stop string and within the
-    limit of tokens. A call that would be longer than the limit is left out: half a call
-    is of no use to anybody.
+    Calls get unique ids. A text ends before a stop string and within the token limit.
+    A call that exceeds the limit is left out: half a call is useless.
 
     Args:
-        request: What was asked.
-        decision: What the policy said to it.
-        count: Tokens of a text.
+        request: The request.
+        decision: The policy's decision.
+        count: Counts the tokens of a text.
 
     Raises:
-        ApiError: A tool must be called, and the policy could call none.
+        ApiError: The request requires a call, and the policy couldn't make one.
     """
     answer = request.answer_tool
     if answer is not None and [c.name for c in decision.calls] == [answer.name]:
@@ -144,8 +143,8 @@ def complete(
         )
     if request.must_call or answer is not None:
         raise invalid(
-            "The answer must be a call or fit a schema, but the conversation has no"
-            " value for a required parameter.",
+            "This request requires a tool call or an answer that fits a schema, but"
+            " the conversation has no value for a required parameter.",
             "tool_choice" if request.must_call else "response_format",
             "no_call_possible",
         )
@@ -162,7 +161,7 @@ def _in_words(
 
 
 def events(completion: Completion, *, include_usage: bool = False) -> Iterator[bytes]:
-    """The server-sent events of a streamed answer, the closing one included."""
+    """The server-sent events of a streamed completion, including the final one."""
     for chunk in completion.chunks(include_usage=include_usage):
         yield b"data: %b\n\n" % encode(chunk)
     yield DONE
@@ -179,7 +178,7 @@ def model_dict(name: str, created: int) -> dict[str, Any]:
 
 
 def encode(value: dict[str, Any]) -> bytes:
-    """JSON in as few bytes as need be; strict, and plain ASCII."""
+    """Compact, strict JSON in ASCII."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
 
 
@@ -191,7 +190,7 @@ def _ended(
     limit = request.max_tokens
     if limit is None or count(text) <= limit:
         return text, "stop"
-    # More words never have fewer tokens: look for the last word that fits.
+    # The token count grows with the number of words: find the last word that fits.
     ends = [0, *(match.end() for match in re.finditer(r"\S+", text))]
     low, high = 0, len(ends) - 1
     while low < high:

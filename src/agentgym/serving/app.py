@@ -1,10 +1,10 @@
-"""The ASGI application: a trained agent behind OpenAI's chat completions.
+"""The ASGI application: serves a trained agent as OpenAI chat completions.
 
     POST /v1/chat/completions    streamed or not
     GET  /v1/models, /v1/models/NAME
-    GET  /healthz                without a key
+    GET  /healthz                no API key needed
 
-`agentgym serve` runs it; any other ASGI server can: `create_app(agent, "name")`.
+`agentgym serve` runs it. So can any other ASGI server: `create_app(agent, "name")`.
 """
 
 from __future__ import annotations
@@ -49,14 +49,13 @@ def create_app(
     api_key: str | None = None,
     log: Log | None = None,
 ) -> Starlette:
-    """Makes the application.
+    """Creates the application.
 
     Args:
-        agent: Decides. Its policy must not be used by anybody else meanwhile.
-        name: What the model is called; a name with a version also answers to the name
-            alone.
-        api_key: What clients must send as a bearer token; None lets everybody in.
-        log: Told about errors that are none of the client's.
+        agent: The agent to serve. Don't use its policy elsewhere at the same time.
+        name: Name of the model. Clients may leave out its version.
+        api_key: The bearer token that clients must send; None accepts all requests.
+        log: Receives errors that the client didn't cause.
     """
     return _Server(agent, name, api_key, log or (lambda error: None)).app()
 
@@ -96,7 +95,7 @@ class _Server:
         finally:
             await self._batcher.stop()
 
-    # In the decision thread ----------------------------------------------------------
+    # In the thread that decides ------------------------------------------------------
 
     def _decide(self, requests: Sequence[ChatRequest]) -> list[Completion | Exception]:
         return [
@@ -134,14 +133,13 @@ class _Server:
         if name not in self._names:
             raise ApiError(
                 404,
-                f"The model '{name[:100]}' is not served here. Available:"
-                f" {self._name}.",
+                f"Model '{name[:100]}' not found. Available: {self._name}.",
                 param="model",
                 code="model_not_found",
             )
 
     def _guard(self, endpoint: Endpoint) -> Endpoint:
-        """Lets in who has the key."""
+        """Checks the API key before calling the endpoint."""
 
         async def checked(request: Request) -> Response:
             if self._key is not None:

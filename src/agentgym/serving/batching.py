@@ -1,8 +1,8 @@
-"""Answers requests that arrive together together.
+"""Batches requests that arrive at the same time.
 
-One thread does all the work, so that a policy need not be safe for several. While it is
-busy, requests wait; when it is free, it takes all that wait as one batch. A request
-that comes alone is not kept waiting for company.
+One thread does all the work, so policies need not be thread-safe. While it is busy,
+requests wait; then it takes all waiting requests as one batch. A single request never
+waits for others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_WAITING = 1024
 
 
 class Overloaded(Exception):
-    """Too many requests wait already."""
+    """Too many requests are waiting."""
 
 
 class _Job(Generic[T, R]):
@@ -31,7 +31,7 @@ class _Job(Generic[T, R]):
         self.result: R | Exception | None = None
 
     def deliver(self) -> None:
-        if self.future.done():  # Whoever asked has gone.
+        if self.future.done():  # The client disconnected.
             return
         if isinstance(self.result, Exception):
             self.future.set_exception(self.result)
@@ -40,11 +40,11 @@ class _Job(Generic[T, R]):
 
 
 class Batcher(Generic[T, R]):
-    """Runs a function on whatever waits, in a thread of its own.
+    """Runs a function on batches of waiting items, in its own thread.
 
     Attributes:
-        batches: How many there have been.
-        items: How many items were in them.
+        batches: Number of batches so far.
+        items: Number of items in them.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class Batcher(Generic[T, R]):
         max_batch: int = MAX_BATCH,
         max_waiting: int = MAX_WAITING,
     ) -> None:
-        """Prepares; `start` starts.
+        """Creates the batcher; call `start` to run it.
 
         Args:
-            function: Gives one result for each item, in their order; an exception as a
-                result is raised where that item was asked for. If it raises itself,
-                the items are tried one by one, so that one cannot spoil the others.
-            max_batch: Items in a batch at most.
-            max_waiting: Items that may wait.
+            function: Returns one result per item, in order. An exception as a result
+                is raised to the caller who asked for that item. If the function itself
+                raises, items are tried one by one, so that one can't fail the others.
+            max_batch: Maximum number of items in a batch.
+            max_waiting: Maximum number of waiting items.
         """
         self._function = function
         self._max_batch = max_batch
@@ -73,7 +73,7 @@ class Batcher(Generic[T, R]):
         self.items = 0
 
     def start(self) -> None:
-        """Starts the thread; to be called in the event loop that will ask."""
+        """Starts the thread; call it in the event loop that uses `ask`."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(
             target=self._work, name="agentgym-decide", daemon=True
@@ -81,17 +81,17 @@ class Batcher(Generic[T, R]):
         self._thread.start()
 
     async def stop(self) -> None:
-        """Ends the thread, once everything that waits has its answer."""
+        """Ends the thread once all waiting items have a result."""
         if self._thread is not None:
             self._queue.put(None)
             await asyncio.to_thread(self._thread.join)
             self._thread = None
 
     async def ask(self, item: T) -> R:
-        """The result for one item.
+        """Returns the result for one item.
 
         Raises:
-            Overloaded: Too many wait already.
+            Overloaded: Too many items are waiting.
         """
         if self._thread is None or self._loop is None:
             raise RuntimeError("The batcher is not running.")
@@ -118,7 +118,7 @@ class Batcher(Generic[T, R]):
                 self.batches += 1
                 self.items += len(jobs)
                 self._run(jobs)
-                # Once for the whole batch: waking the loop is what costs.
+                # Once per batch: waking the loop is expensive.
                 self._loop.call_soon_threadsafe(_deliver, jobs)
 
     def _run(self, jobs: list[_Job[T, R]]) -> None:

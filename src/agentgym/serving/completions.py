@@ -1,4 +1,4 @@
-"""OpenAI's older completions of a plain text, as another form of chat completions."""
+"""Translates OpenAI's legacy text completions to chat completions and back."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ _REFUSED = ("best_of", "echo", "suffix", "logprobs")
 
 
 def chat_of_completion(payload: dict[str, Any]) -> dict[str, Any]:
-    """The chat completion that asks the same: the prompt is what a user says.
+    """Returns the equivalent chat request: the prompt becomes a user message.
 
     Raises:
-        ApiError: There is no single prompt, or more is asked for than its completion.
+        ApiError: The request has no single text prompt, or an unsupported parameter.
     """
     for name in _REFUSED:
         if payload.get(name) and (name, payload[name]) != ("best_of", 1):
-            raise invalid(f"{name} is not offered here.", name, "unsupported_parameter")
+            raise invalid(f"{name} is not supported.", name, "unsupported_parameter")
     prompt = payload.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1:
         prompt = prompt[0]
     if not isinstance(prompt, str):
-        raise invalid("prompt must be one text.", "prompt")
+        raise invalid("prompt must be a single string.", "prompt")
     chat = {name: payload[name] for name in _PASSED_ON if name in payload}
     return {**chat, "messages": [{"role": "user", "content": prompt}]}
 
 
 def completion_dict(completion: Completion) -> dict[str, Any]:
-    """The body of a completion that is not streamed."""
+    """The response body, not streamed."""
     return {**_part(completion, completion.content or ""), "usage": completion.usage}
 
 

@@ -1,4 +1,4 @@
-"""Requests to a policy, and its decisions as answers; in the thread that decides."""
+"""Turns requests into decisions of a policy, and those into completions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentgym.serving.protocol import ChatRequest, check_length
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A decision, and what the client is told of it."""
+    """A decision and the completion that the client receives."""
 
     decision: Decision
     completion: Completion
@@ -25,17 +25,17 @@ def answer_all(
     sampling: Sampling = GREEDY,
     decisions: Sequence[DecisionRequest] | None = None,
 ) -> list[Answer | Exception]:
-    """Decides on all requests, in one batch.
+    """Answers all requests in one batch.
 
     Args:
-        policy: Decides.
-        requests: What was asked.
-        sampling: How decisions are drawn. Without an `rng` equal questions have equal
-            answers, and are decided once.
-        decisions: The requests as the policy gets them, if not as they are.
+        policy: The policy that decides.
+        requests: The clients' requests.
+        sampling: How decisions are sampled. Without an `rng`, equal requests get equal
+            answers and are decided once.
+        decisions: The requests for the policy; made from `requests` by default.
 
     Returns:
-        For each request its answer, or why it cannot have one.
+        One answer per request, or the error to send instead.
     """
     asked = decisions or [request.to_decision() for request in requests]
     results: list[Answer | Exception | None] = []

@@ -1,4 +1,4 @@
-"""What goes wrong with a request, as OpenAI's clients expect to be told."""
+"""Errors in the format that OpenAI's clients expect."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from typing import Any
 
 
 class ApiError(Exception):
-    """An answer that is no completion: a status and one clear sentence.
+    """An error response: a status and a one-sentence message.
 
     Attributes:
-        status: Of HTTP. Clients try again after 408, 409, 429 and 5xx, not after the
-            others.
+        status: HTTP status. Clients retry after 408, 409, 429 and 5xx only.
         kind: OpenAI's `type`.
-        param: The field of the request that is wrong.
-        code: A name for the mistake that programs can compare.
+        param: The invalid field of the request.
+        code: A machine-readable name of the error.
     """
 
     def __init__(
@@ -35,7 +34,7 @@ class ApiError(Exception):
         self.headers = headers or {}
 
     def to_dict(self) -> dict[str, Any]:
-        """The body of the answer."""
+        """The response body."""
         return {
             "error": {
                 "message": self.message,
@@ -49,5 +48,5 @@ class ApiError(Exception):
 def invalid(
     message: str, param: str | None = None, code: str | None = None
 ) -> ApiError:
-    """A request that can never be answered, however often it is sent."""
+    """A 400 error: the request is invalid, retrying won't help."""
     return ApiError(400, message, param=param, code=code)

@@ -1,4 +1,4 @@
-"""What every server here does with HTTP: bodies, keys, errors and event streams."""
+"""HTTP for all servers: request bodies, API keys, errors and event streams."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from agentgym.serving.errors import ApiError
 from agentgym.serving.protocol import MAX_BODY
 
 BODY_SECONDS = 30.0
-"""Within which a request must have arrived."""
+"""Time limit for receiving a request body."""
 _READ_ON = 16
-"""How many times too long a body may be and still be read to its end: a client that is
-busy sending does not see why it is refused."""
+"""A body up to this many times the limit is read to its end before it is rejected:
+clients read the error only after they have sent everything."""
 
 Log = Callable[[Exception], None]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 async def read_body(request: Request) -> bytes:
-    """The body of a request.
+    """Reads the body of a request.
 
     Raises:
-        ApiError: It is too long, or does not arrive in time.
+        ApiError: The body is too long or doesn't arrive in time.
     """
     too_long = ApiError(
         413,
-        f"The body is longer than {MAX_BODY:,} bytes.",
+        f"Request body too large: at most {MAX_BODY:,} bytes are allowed.",
         code="request_too_large",
-        # What is still on its way would be taken for the next request.
+        # The rest of the body would be parsed as the next request.
         headers={"connection": "close"},
     )
     parts, size = [], 0
@@ -49,7 +49,7 @@ async def read_body(request: Request) -> bytes:
     except TimeoutError:
         raise ApiError(
             408,
-            f"The body did not arrive within {BODY_SECONDS:g} s.",
+            f"Timed out: the request body didn't arrive within {BODY_SECONDS:g} s.",
             headers={"connection": "close"},
         ) from None
     if size > MAX_BODY:
@@ -58,7 +58,7 @@ async def read_body(request: Request) -> bytes:
 
 
 def event_stream(parts: AsyncIterator[bytes]) -> Response:
-    """Server-sent events."""
+    """A response of server-sent events."""
     return StreamingResponse(
         parts,
         media_type="text/event-stream",
@@ -67,23 +67,23 @@ def event_stream(parts: AsyncIterator[bytes]) -> Response:
 
 
 async def each(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
-    """Parts that are there already, for `event_stream`."""
-    # Starlette would run a plain iterator in a pool of threads.
+    """Makes ready parts an async iterator for `event_stream`."""
+    # Starlette would run a plain iterator in a thread pool.
     for part in parts:
         yield part
 
 
 def bearer(request: Request) -> bytes:
-    """The key that a request came with; empty if none."""
+    """The request's bearer token; empty if missing."""
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     return key.strip().encode() if scheme.lower() == "bearer" else b""
 
 
 def check_key(given: bytes, key: bytes) -> None:
-    """Lets in who has the key.
+    """Checks a request's API key.
 
     Raises:
-        ApiError: It is missing or wrong.
+        ApiError: The key is missing or wrong.
     """
     if not hmac.compare_digest(given, key):
         what = "is wrong" if given else "is missing"
@@ -91,7 +91,7 @@ def check_key(given: bytes, key: bytes) -> None:
 
 
 def wrong_key(message: str) -> ApiError:
-    """Whoever asks is not let in."""
+    """A 401 error."""
     return ApiError(
         401,
         message,
@@ -102,10 +102,10 @@ def wrong_key(message: str) -> ApiError:
 
 
 def overloaded() -> ApiError:
-    """Too much waits already; trying again helps."""
+    """A 429 error: too many requests are waiting."""
     return ApiError(
         503,
-        "Too many requests wait already; try again in a moment.",
+        "Too many requests are waiting. Retry in a moment.",
         kind="server_error",
         code="overloaded",
         headers={"retry-after": "1"},
@@ -113,7 +113,7 @@ def overloaded() -> ApiError:
 
 
 def guarded(endpoint: Endpoint, log: Log) -> Endpoint:
-    """Turns whatever an endpoint raises into an answer."""
+    """Wraps an endpoint: every exception becomes an error response."""
 
     async def call(request: Request) -> Response:
         try:
@@ -127,7 +127,7 @@ def guarded(endpoint: Endpoint, log: Log) -> Endpoint:
             return error_response(
                 ApiError(
                     500,
-                    "The server failed on this request; its log says why.",
+                    "Internal server error. See the server's log.",
                     kind="server_error",
                     code="internal_error",
                 )
@@ -137,20 +137,20 @@ def guarded(endpoint: Endpoint, log: Log) -> Endpoint:
 
 
 async def not_found(request: Request, error: Exception) -> Response:
-    """Paths and methods that do not exist."""
+    """The 404 or 405 response for an unknown path or method."""
     assert isinstance(error, HTTPException)
-    text = f"{request.method[:20]} {request.url.path[:100]} is not offered here."
+    text = f"Not found: {request.method[:20]} {request.url.path[:100]}."
     headers = dict(error.headers or {})
     return error_response(ApiError(error.status_code, text, headers=headers))
 
 
 def error_response(error: ApiError) -> Response:
-    """An error in OpenAI's shape."""
+    """An error response in OpenAI's format."""
     return json_response(error.status, encode(error.to_dict()), error.headers)
 
 
 def json_response(
     status: int, body: bytes, headers: dict[str, str] | None = None
 ) -> Response:
-    """A body that is JSON already."""
+    """A response whose body is already encoded as JSON."""
     return Response(body, status, headers, media_type="application/json")

@@ -1,18 +1,18 @@
-"""OpenAI's chat completions: reads and checks requests; `answers` answers them.
+"""Parses and validates OpenAI chat completion requests; see `answers` for responses.
 
-Pure functions on bytes and dictionaries, without a web framework, so that every server
-that speaks this protocol reads the same requests and gives the same answers:
+Pure functions on bytes and dictionaries, without a web framework, so that all servers
+read the same requests and give the same responses:
 
     request = parse_chat(parse_json(body), shelf)
     decision = policy.decide([request.to_decision()])[0]
     completion = complete(request, decision, policy.count_tokens)
     body = completion.to_dict()                    # or, one by one, events(completion)
 
-What a server cannot do is refused in a sentence, not ignored, where it would change
-what the answer means (`n`, `logprobs`). What merely tunes sampling (`temperature`,
-`seed` and the like) is checked and has no effect: the likeliest decision is taken.
-An answer that must fit a JSON schema is decided as a call whose parameters are that
-schema, so that every policy can give one.
+Unsupported parameters that would change what the response means (`n`, `logprobs`) are
+rejected with a clear error. Sampling parameters (`temperature`, `seed` and the like)
+are validated but have no effect: the server always takes the most likely decision. A
+response that must fit a JSON schema is decided as a call with that schema as its
+parameters, so that every policy can give one.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from agentgym.serving.errors import invalid
 from agentgym.serving.tools import NO_TOOLS, ToolCache, Tools
 
 MAX_BODY = 1 << 20
-"""Bytes of a request."""
+"""Maximum size of a request in bytes."""
 MAX_STOPS = 16
 CHARACTERS_PER_TOKEN = 8
-"""A conversation may have that many for each token of the context, on average."""
+"""Maximum average number of characters per token of the context."""
 
 CountTokens = Callable[[str], int]
 
@@ -48,24 +48,24 @@ _FLAGS = ("stream", "parallel_tool_calls", "store")
 _REFUSED = {
     "functions": "Use tools instead of functions.",
     "function_call": "Use tool_choice instead of function_call.",
-    "logprobs": "Log-probabilities are not offered.",
-    "top_logprobs": "Log-probabilities are not offered.",
-    "audio": "This model answers in text only.",
+    "logprobs": "Log-probabilities are not supported.",
+    "top_logprobs": "Log-probabilities are not supported.",
+    "audio": "This model outputs text only.",
 }
 
 
 @dataclass(slots=True)
 class ChatRequest:
-    """A request that makes sense.
+    """A valid chat completion request.
 
     Attributes:
-        messages: The contents are strings or None, whatever form they came in.
-        tools: All that came with the request.
-        allowed: Those that `tool_choice` leaves to be called.
-        must_call: One of them has to be.
-        answer_tool: Stands for an answer in JSON that fits the `response_format`.
-        stop: The answer ends before the first of these.
-        max_tokens: Of the answer.
+        messages: The messages, with each content as a string or None.
+        tools: All tools of the request.
+        allowed: The tools that `tool_choice` allows.
+        must_call: Whether `tool_choice` requires a call.
+        answer_tool: Stands for a JSON response that fits `response_format`.
+        stop: The response ends before the first of these strings.
+        max_tokens: Token limit of the response.
     """
 
     model: str
@@ -81,16 +81,16 @@ class ChatRequest:
 
     @property
     def question(self) -> tuple[Any, ...]:
-        """Equal for requests in hand to which a policy gives the same answer."""
+        """A key: a policy answers requests with equal keys alike."""
         allowed = tuple(tool.name for tool in self.allowed)
         texts = json.dumps(self.messages), id(self.tools), allowed
         return *texts, self.must_call, id(self.answer_tool)
 
     def to_decision(self, **asked: Any) -> DecisionRequest:
-        """The request as a policy gets it.
+        """The request for a policy.
 
         Args:
-            **asked: Further fields of `DecisionRequest`.
+            **asked: More fields of `DecisionRequest`.
         """
         tools, must_call = self.allowed, self.must_call
         if self.answer_tool is not None:
@@ -99,36 +99,36 @@ class ChatRequest:
 
 
 def parse_json(body: bytes) -> dict[str, Any]:
-    """Reads the body of a request.
+    """Parses the body of a request.
 
     Raises:
-        ApiError: It is no JSON object.
+        ApiError: The body isn't a JSON object.
     """
     try:
         value = json.loads(body, parse_constant=_refuse, parse_float=_finite)
         if b"\\ud" in body or b"\\uD" in body:
-            # Surrogates that stand alone are no text: nothing could encode them.
+            # Lone surrogates aren't valid text: nothing could encode them.
             clean = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
             value = json.loads(clean)
     except RecursionError:
-        raise invalid("The body is nested too deeply.") from None
+        raise invalid("Invalid JSON body: nested too deeply.") from None
     except ValueError as error:
-        raise invalid(f"The body is no valid JSON: {error}.") from None
+        raise invalid(f"Invalid JSON body: {error}.") from None
     if not isinstance(value, dict):
-        raise invalid("The body must be a JSON object.")
+        raise invalid("The request body must be a JSON object.")
     return value
 
 
 def parse_chat(payload: dict[str, Any], shelf: ToolCache) -> ChatRequest:
-    """Reads a request for a chat completion.
+    """Parses a chat completion request.
 
     Raises:
-        ApiError: It is wrong, or asks for what is not offered.
+        ApiError: The request is invalid or not supported.
     """
     _check_options(payload)
     model = payload.get("model")
     if not isinstance(model, str) or not model:
-        raise invalid("model must name the model.", "model")
+        raise invalid("model must be the model's name.", "model")
     tools = shelf.get(payload.get("tools"))
     allowed, must_call = _tool_choice(payload.get("tool_choice"), tools.offered)
     answer_tool = None if must_call else _answer_tool(payload, tools, shelf)
@@ -148,22 +148,22 @@ def parse_chat(payload: dict[str, Any], shelf: ToolCache) -> ChatRequest:
 
 
 def check_length(request: ChatRequest, count: CountTokens, limit: int) -> None:
-    """Refuses a conversation that is longer than what a policy reads.
+    """Rejects a request that exceeds the policy's context.
 
     Args:
-        request: All of it counts, the definitions of the tools included.
-        count: Tokens of a text.
+        request: Messages and tool definitions count.
+        count: Counts the tokens of a text.
         limit: The policy's context, in tokens.
 
     Raises:
-        ApiError: It is too long. Nothing is ever cut off in silence.
+        ApiError: The request is too long. AgentGym never truncates one.
     """
     texts = [
         request.tools.text,
         *(text for m in request.messages for text in _texts(m)),
     ]
     characters = sum(map(len, texts))
-    # A token has at least one byte: most conversations need not be counted.
+    # A token has at least one byte, so most requests need no exact count.
     if sum(len(t) if t.isascii() else 4 * len(t) for t in texts) <= limit:
         return
     if characters > CHARACTERS_PER_TOKEN * limit:
@@ -176,7 +176,7 @@ def check_length(request: ChatRequest, count: CountTokens, limit: int) -> None:
         size, most = f"{tokens:,} tokens", f"{limit:,} tokens"
     raise invalid(
         f"Messages and tools have {size}; this model reads at most {most}."
-        " Shorten the conversation or leave tools out.",
+        " Shorten the conversation or remove tools.",
         "messages",
         "context_length_exceeded",
     )
@@ -194,7 +194,7 @@ def _check_options(payload: dict[str, Any]) -> None:
         if payload.get(name):
             raise invalid(text, name, "unsupported_parameter")
     if payload.get("n") not in (None, 1) or isinstance(payload.get("n"), bool):
-        raise invalid("n must be 1: one answer is given for each request.", "n")
+        raise invalid("n must be 1: each request gets one choice.", "n")
     for name, (low, high) in _RANGES.items():
         value = payload.get(name)
         if value is not None and not (_is_number(value) and low <= value <= high):
@@ -203,13 +203,13 @@ def _check_options(payload: dict[str, Any]) -> None:
         if not isinstance(payload.get(name, False), bool | None):
             raise invalid(f"{name} must be true or false.", name)
     if payload.get("modalities") not in (None, ["text"]):
-        raise invalid("This model answers in text only.", "modalities")
+        raise invalid("This model outputs text only.", "modalities")
 
 
 def _answer_tool(
     payload: dict[str, Any], tools: Tools, shelf: ToolCache
 ) -> Tool | None:
-    """The tool that stands for an answer in JSON; None for an answer in words."""
+    """The tool that stands for a JSON response; None for a text response."""
     format_ = _object(payload, "response_format")
     kind = format_.get("type", "text")
     if kind == "text":
@@ -217,8 +217,8 @@ def _answer_tool(
     given = format_.get("json_schema")
     if kind != "json_schema" or not isinstance(given, dict):
         raise invalid(
-            "response_format must be text or json_schema: without a schema this model"
-            " cannot tell what the JSON should hold.",
+            "response_format must be text or json_schema. This model needs a schema to"
+            " write JSON.",
             "response_format",
             "unsupported_parameter",
         )
@@ -232,7 +232,7 @@ def _answer_tool(
     }
     if not isinstance(function["parameters"], dict):
         raise invalid(
-            "response_format.json_schema.schema must be a JSON schema of an object.",
+            "response_format.json_schema.schema must be a JSON schema of type object.",
             "response_format",
         )
     return shelf.get([{"type": "function", "function": function}]).offered[0]
@@ -240,7 +240,7 @@ def _answer_tool(
 
 def _messages(given: Any) -> list[Message]:
     if not isinstance(given, list) or not given:
-        raise invalid("messages must be a list with at least one message.", "messages")
+        raise invalid("messages must be a non-empty list.", "messages")
     return [_message(raw, f"messages[{i}]") for i, raw in enumerate(given)]
 
 
@@ -264,7 +264,7 @@ def _message(raw: Any, where: str) -> Message:
         answered = raw.get("tool_call_id")
         where = f"{where}.tool_call_id"
         if not isinstance(answered, str):
-            raise invalid(f"{where} must name the call that is answered.", where)
+            raise invalid(f"{where} must be the id of the answered tool call.", where)
         message["tool_call_id"] = answered
     return message
 
@@ -280,7 +280,7 @@ def _content(content: Any, where: str) -> str | None:
         text = part.get(kind) if kind in ("text", "refusal") else None
         if not isinstance(text, str):
             raise invalid(
-                f"{where}[{i}] must be a part of text: this model reads nothing else.",
+                f"{where}[{i}] must be a text part: this model reads text only.",
                 where,
             )
         texts.append(text)
@@ -297,7 +297,7 @@ def _calls(given: Any, where: str) -> list[dict[str, Any]]:
         name, arguments = parts.get("name"), parts.get("arguments")
         if not isinstance(name, str) or not isinstance(arguments, str):
             raise invalid(
-                f"{where}[{i}].function must have a name and arguments, both strings.",
+                f"{where}[{i}].function needs a name and arguments, both strings.",
                 where,
             )
         if not isinstance(raw.get("id"), str):
@@ -313,7 +313,7 @@ def _calls(given: Any, where: str) -> list[dict[str, Any]]:
 
 
 def _tool_choice(choice: Any, tools: Sequence[Tool]) -> tuple[tuple[Tool, ...], bool]:
-    """Which tools may be called, and whether one must be."""
+    """The tools that may be called, and whether a call is required."""
     if choice is None or choice == "auto":
         return tuple(tools), False
     if choice == "none":
@@ -331,9 +331,7 @@ def _tool_choice(choice: Any, tools: Sequence[Tool]) -> tuple[tuple[Tool, ...], 
             "tool_choice",
         )
     if not allowed:
-        raise invalid(
-            "tool_choice asks for a tool that tools do not have.", "tool_choice"
-        )
+        raise invalid("tool_choice names a tool that isn't in tools.", "tool_choice")
     return allowed, True
 
 
@@ -346,7 +344,9 @@ def _stop(given: Any) -> tuple[str, ...]:
         or len(stops) > MAX_STOPS
         or not all(isinstance(text, str) for text in stops)
     ):
-        raise invalid(f"stop must be a string or a list of up to {MAX_STOPS}.", "stop")
+        raise invalid(
+            f"stop must be a string or a list of up to {MAX_STOPS} strings.", "stop"
+        )
     return tuple(text for text in stops if text)
 
 
@@ -355,7 +355,7 @@ def _limits(payload: dict[str, Any]) -> Iterator[int | None]:
         value = payload.get(name)
         whole = isinstance(value, int) and not isinstance(value, bool)
         if value is not None and not (whole and value >= 1):
-            raise invalid(f"{name} must be a whole number of at least 1.", name)
+            raise invalid(f"{name} must be an integer of at least 1.", name)
         yield value
 
 
@@ -373,7 +373,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} isn't valid JSON")
 
 
 def _finite(text: str) -> float:

@@ -1,14 +1,14 @@
-"""OpenAI's responses API, as another form of chat completions.
+"""Translates OpenAI's Responses API to chat completions and back.
 
-A request becomes the chat completion that asks the same, and the completion becomes a
+A request becomes the equivalent chat completion request, and the completion becomes a
 response, whole or as events:
 
     chat = chat_of_response(payload, previous)
     completion = ...                             # as for any other chat completion
     body = response_dict(completion, payload)    # or, one by one, response_events(...)
 
-Pure functions. Whoever keeps conversations for `previous_response_id` passes the
-messages of the one that a request goes on with.
+Pure functions. A server that supports `previous_response_id` keeps the conversations
+and passes the messages of the one that a request continues.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ _REFUSED = ("background", "conversation", "prompt", "max_tool_calls")
 def chat_of_response(
     payload: dict[str, Any], previous: Sequence[Message] = ()
 ) -> dict[str, Any]:
-    """The chat completion that asks the same.
+    """Returns the equivalent chat completion request.
 
     Args:
         payload: The body of the request.
         previous: Messages of the conversation that `previous_response_id` names.
 
     Raises:
-        ApiError: It is wrong, or asks for what has no counterpart.
+        ApiError: The request is invalid or has no equivalent.
     """
     for name in _REFUSED:
         if payload.get(name):
-            raise invalid(f"{name} is not offered here.", name, "unsupported_parameter")
+            raise invalid(f"{name} is not supported.", name, "unsupported_parameter")
     chat = {name: payload[name] for name in _PASSED_ON if name in payload}
     instructions = payload.get("instructions")
     if not isinstance(instructions, str | None):
         raise invalid("instructions must be a string.", "instructions")
-    # As OpenAI does it: instructions hold for one response and are not carried over.
+    # As in OpenAI's API, instructions apply to one response only.
     system = [{"role": "system", "content": instructions}] if instructions else []
     chat["messages"] = [*system, *previous, *input_messages(payload.get("input"))]
     if payload.get("max_output_tokens") is not None:
@@ -67,10 +67,10 @@ def chat_of_response(
 
 
 def input_messages(given: Any) -> list[Message]:
-    """The `input` of a request as chat messages.
+    """Returns the `input` of a request as chat messages.
 
     Raises:
-        ApiError: It has no such form.
+        ApiError: The input is invalid.
     """
     if isinstance(given, str):
         return [{"role": "user", "content": given}]
@@ -94,7 +94,7 @@ def input_messages(given: Any) -> list[Message]:
                     "arguments": item.get("arguments"),
                 },
             }
-            # One decision may have made several; they stand one after the other.
+            # One decision may make several calls; they are consecutive items.
             if not messages or messages[-1]["role"] != "assistant":
                 messages.append({"role": "assistant", "content": None})
             messages[-1].setdefault("tool_calls", []).append(call)
@@ -115,7 +115,7 @@ def input_messages(given: Any) -> list[Message]:
 
 
 def response_dict(completion: Completion, payload: dict[str, Any]) -> dict[str, Any]:
-    """The body of a response that is not streamed."""
+    """The response body, not streamed."""
     cut_off = completion.finish_reason == "length"
     usage = completion.usage
     return {
@@ -141,7 +141,7 @@ def response_events(completion: Completion, payload: dict[str, Any]) -> Iterator
 
 
 def response_id(completion: Completion) -> str:
-    """What a response is called."""
+    """The response's id."""
     return f"resp_{completion.id.rpartition('-')[2]}"
 
 
@@ -236,12 +236,12 @@ def _items(completion: Completion) -> list[dict[str, Any]]:
 
 def _tools(given: Any) -> Any:
     if not isinstance(given, list):
-        return given  # Whoever reads the chat completion says what is wrong.
+        return given  # `parse_chat` reports the error.
     tools = []
     for i, tool in enumerate(given):
         if not isinstance(tool, dict) or tool.get("type") != "function":
             raise invalid(
-                f"tools[{i}] must be a function: the agent runs its tools itself.",
+                f"tools[{i}].type must be function: hosted tools are not supported.",
                 f"tools[{i}]",
                 "unsupported_parameter",
             )

@@ -1,4 +1,4 @@
-"""Opens the port and runs an application until it is told to stop."""
+"""Opens a port and serves an application until it is told to stop."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ import uvicorn
 from agentgym.errors import ServingError, UsageError
 
 GRACE_SECONDS = 30
-"""That requests on their way have to finish after the server was told to stop."""
+"""Time limit for open requests after the server was told to stop."""
 _BACKLOG = 2048
 
 
 def bind(host: str, port: int, *, guarded: bool) -> socket.socket:
-    """Takes a port; who connects waits until `run` runs.
+    """Binds a port; clients that connect wait until `run` starts.
 
     Args:
         host: Name or address of an interface.
-        port: 0 takes any that is free.
-        guarded: Whether clients need a key. Without one only this machine may ask.
+        port: The port; 0 takes any free one.
+        guarded: Whether clients need an API key. If not, `host` must be local.
 
     Raises:
-        UsageError: Other machines could ask, and need no key.
-        ServingError: The port or the interface is not to be had.
+        UsageError: Other machines could connect without an API key.
+        ServingError: The port is in use or the interface doesn't exist.
     """
     try:
         found = socket.getaddrinfo(
             host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except (OSError, UnicodeError):
-        raise ServingError(f"There is no interface '{host}' on this machine.") from None
+        raise ServingError(f"Host '{host}' not found on this machine.") from None
     if not guarded and not all(_is_loopback(entry[4][0]) for entry in found):
         raise UsageError(
-            f"'{host}' can be reached from other machines: set a key with --api-key or"
-            " AGENTGYM_API_KEY, or stay on 127.0.0.1."
+            f"Other machines can reach '{host}'. Set AGENTGYM_API_KEY or --api-key, or"
+            " use --host 127.0.0.1."
         )
     family, kind, protocol, _, address = found[0]
     taken = socket.socket(family, kind, protocol)
@@ -58,19 +58,19 @@ def bind(host: str, port: int, *, guarded: bool) -> socket.socket:
 def run(
     app: Any, listener: socket.socket, started: Callable[[], None] | None = None
 ) -> None:
-    """Serves until SIGINT or SIGTERM; requests on their way are finished first.
+    """Serves until SIGINT or SIGTERM, then finishes open requests.
 
     Args:
         app: An ASGI application.
         listener: From `bind`.
-        started: Called once requests are answered.
+        started: Called once the server answers requests.
     """
     server = _Server(_config(app, GRACE_SECONDS), started)
     if threading.current_thread() is not threading.main_thread():
         server.run([listener])
         return
-    # uvicorn raises the signal again when it has shut down, for whoever had a handler
-    # before. To be told to stop is how a server ends, so nothing is left to do then.
+    # uvicorn raises the signal again after shutdown, for handlers that were installed
+    # before. Here a signal is the normal end, so nothing remains to be done.
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, _ignore) for number in numbers}
     try:
@@ -81,21 +81,21 @@ def run(
 
 
 class Background:
-    """Serves an application to this machine, in a thread of its own.
+    """Serves an application on localhost, in a background thread.
 
     Attributes:
-        port: That it listens on.
+        port: The server's port.
     """
 
     def __init__(self, app: Any, grace_seconds: int = 2) -> None:
-        """Starts; returns once requests are answered.
+        """Starts the server; returns once it answers requests.
 
         Args:
             app: An ASGI application.
-            grace_seconds: That requests on their way have to finish at the end.
+            grace_seconds: Time limit for open requests when the server stops.
 
         Raises:
-            ServingError: It cannot be started.
+            ServingError: The server can't start.
         """
         self._listener = bind("127.0.0.1", 0, guarded=False)
         self.port: int = self._listener.getsockname()[1]
@@ -108,10 +108,10 @@ class Background:
         started.wait()
         if not self._server.started:
             self.stop()
-            raise ServingError("The server could not be started.")
+            raise ServingError("The server couldn't start.")
 
     def stop(self) -> None:
-        """Ends the server and gives the port back."""
+        """Stops the server and frees the port."""
         self._server.should_exit = True
         self._thread.join()
         self._listener.close()
@@ -159,7 +159,7 @@ def _is_loopback(address: str | int) -> bool:
 
 def _why(error: OSError, host: str, port: int) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"Port {port} of {host} is in use: choose another with --port."
+        return f"Port {port} on {host} is in use. Choose another with --port."
     if error.errno == errno.EACCES:
-        return f"Port {port} needs more rights: choose one above 1023 with --port."
-    return f"Cannot listen on {host}, port {port}: {error.strerror or error}."
+        return f"Permission denied for port {port}. Use --port with 1024 or above."
+    return f"Can't listen on {host}:{port}: {error.strerror or error}."

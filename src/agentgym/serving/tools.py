@@ -1,8 +1,8 @@
-"""Tool definitions that came with a request: checked once, then known by content.
+"""The tool definitions of requests: validated once, then cached by content.
 
-Checking a JSON schema takes longer than a decision, and policies keep what they made
-of tools they know. Clients send the same definitions with every request, so equal ones
-become the same `Tool` objects, within a memory bound.
+Validating a JSON schema takes longer than a decision, and policies cache what they
+compute for a tool. Clients send the same definitions with every request, so equal
+definitions become the same `Tool` objects, within a memory limit.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from agentgym.serving.errors import ApiError, invalid
 
 MAX_TOOLS = 128
 MAX_DEFINITIONS = 256 << 10
-"""Characters of all definitions together, as JSON."""
+"""Maximum characters of all definitions together, as JSON."""
 MAX_VALUES = 1_000
-"""Parameters and listed values of all tools together: policies read each of them."""
+"""Maximum number of parameters and enum values of all tools: policies read each."""
 _SHELF_CHARACTERS = 8 << 20
-"""Of the definitions that are kept."""
+"""Maximum characters of the cached definitions."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 
@@ -32,7 +32,7 @@ class Tools:
     """The tools of a request.
 
     Attributes:
-        offered: In the order of the request.
+        offered: The tools, in the order of the request.
         text: Their definitions as JSON.
     """
 
@@ -44,22 +44,22 @@ NO_TOOLS = Tools((), "")
 
 
 class ToolCache:
-    """Tools by their definitions; the most recently used within a memory bound.
+    """Caches tools by their definitions; drops the least recently used.
 
-    For one thread: that of the event loop.
+    Not thread-safe: use it in the thread of the event loop only.
     """
 
     def __init__(self, limit: int = _SHELF_CHARACTERS) -> None:
         self._limit = limit
         self._known: dict[str, Tools] = {}
         self.size = 0
-        """Characters of the definitions that are kept."""
+        """Characters of the cached definitions."""
 
     def get(self, definitions: Any) -> Tools:
-        """The tools of a request's `tools`, which may be null.
+        """Returns the tools of a request's `tools`, which may be null.
 
         Raises:
-            ApiError: They are no valid definitions, or too many.
+            ApiError: A definition is invalid, or there are too many.
         """
         if definitions is None or definitions == []:
             return NO_TOOLS
@@ -81,7 +81,7 @@ class ToolCache:
 def _key(definitions: list[Any]) -> str:
     if len(definitions) > MAX_TOOLS:
         raise invalid(
-            f"{len(definitions)} tools are too many: at most {MAX_TOOLS} are allowed.",
+            f"Too many tools: {len(definitions)}. At most {MAX_TOOLS} are allowed.",
             "tools",
             "too_many_tools",
         )
@@ -91,8 +91,8 @@ def _key(definitions: list[Any]) -> str:
         raise invalid("tools are nested too deeply.", "tools") from None
     if len(key) > MAX_DEFINITIONS:
         raise invalid(
-            f"The tools take {len(key):,} characters; at most {MAX_DEFINITIONS:,} are"
-            " allowed.",
+            f"The tools are too long: {len(key):,} characters. At most"
+            f" {MAX_DEFINITIONS:,} are allowed.",
             "tools",
             "too_many_tools",
         )
@@ -100,10 +100,10 @@ def _key(definitions: list[Any]) -> str:
 
 
 def parse_tools(definitions: list[Any]) -> tuple[Tool, ...]:
-    """Reads tool definitions.
+    """Parses tool definitions.
 
     Raises:
-        ApiError: One of them is wrong.
+        ApiError: A definition is invalid.
     """
     tools: dict[str, Tool] = {}
     values = 0
@@ -115,8 +115,8 @@ def parse_tools(definitions: list[Any]) -> tuple[Tool, ...]:
         values += size
         if values > MAX_VALUES:
             raise invalid(
-                f"The tools have more than {MAX_VALUES:,} parameters and listed values"
-                " in all.",
+                f"The tools have too many parameters and enum values: at most"
+                f" {MAX_VALUES:,} in total are allowed.",
                 "tools",
                 "too_many_tools",
             )
@@ -132,7 +132,7 @@ def _parse_tool(definition: Any, where: str) -> tuple[Tool, int]:
     name = function.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise invalid(
-            f"{where}.function.name must have 1 to 128 letters, digits or any of"
+            f"{where}.function.name must be 1 to 128 letters, digits or any of"
             " '_-.:/'.",
             f"{where}.function.name",
         )
@@ -152,7 +152,7 @@ def _parse_tool(definition: Any, where: str) -> tuple[Tool, int]:
 
 
 def _check_schema(name: str, where: str, schema: dict[str, Any]) -> int:
-    """Returns the number of parameters and listed values."""
+    """Returns the number of parameters and enum values."""
     try:
         check_schema(schema)
     except SchemaProblem as problem:
@@ -172,7 +172,7 @@ def _listed(schema: Any) -> int:
 
 def _bad_schema(name: str, where: str, reason: str) -> ApiError:
     return invalid(
-        f"The parameters of tool '{name}' are no schema that can be used: {reason}.",
+        f"Tool '{name}' has an invalid parameter schema: {reason}.",
         where,
         "invalid_function_parameters",
     )

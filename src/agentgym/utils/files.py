@@ -1,4 +1,4 @@
-"""Files that are either whole or not there, locks between processes, the cache."""
+"""Atomic file writes, locks between processes, and the cache folder."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ _LOCK_POLL_SECONDS = 0.05
 
 @contextlib.contextmanager
 def atomic_path(path: Path | str) -> Iterator[Path]:
-    """Gives a temporary path that becomes `path` when the block ends well.
+    """Yields a temporary path that becomes `path` if the block succeeds.
 
-    Whoever looks at `path` sees the old file or the whole new one, never a part, even
-    after a crash or a power cut. If the block raises, `path` stays as it was.
+    Readers of `path` see the old file or the complete new one, never a part, even
+    after a crash or a power cut. If the block raises, `path` doesn't change.
 
         with atomic_path("weights.npz") as temporary:
             np.savez(temporary.open("wb"), w=w)
 
     Args:
-        path: The file to write, in a folder that exists.
+        path: The file to write, in an existing folder.
 
     Yields:
-        A path in the same folder at which nothing exists yet. The block must create
-        and close a file there.
+        An unused path in the same folder. The block must create and close a file there.
     """
     path = Path(path)
     temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}.tmp"
@@ -49,29 +48,29 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
 
 
 def atomic_write_bytes(path: Path | str, data: bytes) -> None:
-    """Writes `data` to `path` as `atomic_path` does."""
+    """Writes `data` to `path` atomically, see `atomic_path`."""
     with atomic_path(path) as temporary:
         temporary.write_bytes(data)
 
 
 def atomic_write_text(path: Path | str, text: str) -> None:
-    """Writes `text` to `path` as `atomic_path` does: UTF-8, line ends as given."""
+    """Writes `text` to `path` atomically: UTF-8, line ends unchanged."""
     atomic_write_bytes(path, text.encode("utf-8"))
 
 
 @contextlib.contextmanager
 def file_lock(path: Path | str, timeout: float | None = None) -> Iterator[None]:
-    """Holds an exclusive lock, between processes and between threads.
+    """Holds an exclusive lock across processes and threads.
 
-    The operating system frees the lock when its holder ends, however it ends. The
-    file stays behind: deleting it would let two holders in.
+    The operating system releases the lock when its holder ends, even after a crash.
+    The file stays: deleting it would let two holders in.
 
     Args:
-        path: The lock's file, made if missing. Nothing else may be kept in it.
-        timeout: Seconds to wait; 0 tries once, None waits for ever.
+        path: The lock file, created if missing. Don't store anything in it.
+        timeout: Seconds to wait; 0 tries once, None waits forever.
 
     Raises:
-        TimeoutError: Someone else held the lock all that time.
+        TimeoutError: The lock wasn't released in time.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -89,7 +88,7 @@ def file_lock(path: Path | str, timeout: float | None = None) -> Iterator[None]:
 
 
 def user_cache_dir() -> Path:
-    """Returns the folder for what can be fetched again. It need not exist yet.
+    """Returns the folder for downloads. It may not exist yet.
 
     `AGENTGYM_CACHE` if set, else `agentgym` in `XDG_CACHE_HOME` or in `~/.cache`.
     """
@@ -97,13 +96,13 @@ def user_cache_dir() -> Path:
     if own:
         return Path(own).expanduser().absolute()
     shared = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification has relative paths ignored.
+    # The XDG specification says to ignore relative paths.
     base = Path(shared) if os.path.isabs(shared) else Path.home() / ".cache"
     return base / "agentgym"
 
 
 def _sync(path: Path) -> None:
-    # Windows flushes only what is open for writing.
+    # Windows flushes only files that are open for writing.
     descriptor = os.open(path, os.O_RDWR)
     try:
         os.fsync(descriptor)
@@ -112,7 +111,7 @@ def _sync(path: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Makes a rename in `folder` last; some systems cannot, or need not."""
+    """Makes a rename in `folder` durable, where the system supports it."""
     if sys.platform != "win32":
         with contextlib.suppress(OSError):
             descriptor = os.open(folder, os.O_RDONLY)

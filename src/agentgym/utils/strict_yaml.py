@@ -1,4 +1,4 @@
-"""YAML that people write by hand: what is wrong with it is said in one line."""
+"""Strict YAML for hand-written files, with one-line error messages."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import yaml
 
 
 def load_yaml(text: str) -> Any:
-    """Reads plain values; nothing in the text is ever executed.
+    """Reads plain values; never executes anything in the text.
 
     Raises:
-        ValueError: If it is no YAML, or sets a name twice; says where.
+        ValueError: The text isn't valid YAML or sets a name twice; the message says
+            where.
     """
     try:
         return yaml.load(text, Loader=_StrictLoader)
@@ -30,7 +31,7 @@ def _problem(error: Exception) -> str:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Refuses a setting that is given twice; YAML would drop the first one."""
+    """Rejects duplicate keys; YAML would silently drop the first."""
 
     def construct_mapping(
         self, node: yaml.MappingNode, deep: bool = False

@@ -1,4 +1,4 @@
-"""Threads for loops of asyncio."""
+"""An executor for asyncio whose threads never block the exit of the program."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 
 class ThreadForEachCall(ThreadPoolExecutor):
-    """A thread for each call; none of them keeps the program from ending.
+    """Runs each call in its own daemon thread.
 
-    Python waits at its end for the threads of its own pools. Those are also small:
-    calls that wait for further calls in the same pool would wait forever.
+    Python waits at exit for the threads of its standard pools. Those pools are also
+    small: calls that wait for other calls in the same pool could wait forever.
     """
 
     def submit(

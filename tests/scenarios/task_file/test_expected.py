@@ -108,7 +108,7 @@ def _is_plain(value: Any) -> bool:
         ({"regex": 3}, "regex"),
         ({"near": "3", "within": 1}, "numbers"),
         ({"near": 3}, "numbers"),
-        ({"near": 3, "within": -1}, "below 0"),
+        ({"near": 3, "within": -1}, "within should be at least 0"),
         ({"any": False}, "true"),
         ({"any": True, "optional": "yes"}, "true or false"),
         ({"deep": [{"regex": "("}]}, "regex"),

@@ -28,13 +28,13 @@ def expect(name: str = "forecast", **arguments: Any) -> list[dict[str, Any]]:
 
 
 MISTAKES: list[tuple[Any, str]] = [
-    ('{"id": "a", ', "no JSON: Expecting property name"),
-    ('{"id": NaN}', "NaN is no number"),
+    ('{"id": "a", ', "invalid JSON: Expecting property name"),
+    ('{"id": NaN}', "NaN isn't a JSON number"),
     ("[1, 2]", "should be an object"),
     ('"text"', "should be an object"),
     ("[" * 100_000, "nested too deeply"),
-    (r'{"id": "\ud800"}', "half of a character"),
-    (task(expectd=[]), "nothing reads the field 'expectd'. Did you mean 'expected'?"),
+    (r'{"id": "\ud800"}', "contains half a character"),
+    (task(expectd=[]), "unknown field 'expectd'. Did you mean 'expected'?"),
     (task(id=None), "id should be text"),
     (task(id=7), "id should be text"),
     (task(id="x" * 201), "id should be text"),
@@ -42,19 +42,19 @@ MISTAKES: list[tuple[Any, str]] = [
     (task(messages=[]), "messages should be a list"),
     (task(messages=[{"role": "boss", "content": "x"}]), "messages[0] should have a"),
     (task(messages=[{"role": "user", "content": 3}]), "messages[0].content"),
-    (task(messages=[{"role": "user", "content": " "}]), "end with what the user says"),
-    (task(messages=[{"role": "assistant", "content": "x"}]), "end with what the user"),
+    (task(messages=[{"role": "user", "content": " "}]), "end with a user message"),
+    (task(messages=[{"role": "assistant", "content": "x"}]), "end with a user message"),
     (task(messages=["hello"]), "messages[0] should have a role"),
     (task(tools={}), "tools should be a list"),
     (task(tools=[3]), "tools[0] should be a tool definition"),
-    (task(tools=[{}]), "tools[0]: A tool definition needs a function with a name"),
+    (task(tools=[{}]), "tools[0]: A tool definition must have a function with a name"),
     (task(tools=[tool("a b")], expected=[]), "tools[0]: the name 'a b' should be"),
-    (task(tools=[FORECAST, FORECAST], expected=[]), "tools[1]: there are two tools"),
+    (task(tools=[FORECAST, FORECAST], expected=[]), "tools[1]: two tools are named"),
     (
         task(tools=[tool("t", x={"type": "strnig"})], expected=[]),
         "invalid JSON schema",
     ),
-    (task(tools=[tool("t", x={"$ref": "#/$defs/y"})], expected=[]), "cannot be used"),
+    (task(tools=[tool("t", x={"$ref": "#/$defs/y"})], expected=[]), "invalid schema"),
     (task(tools=[tool("t", x={})] * 300, expected=[]), "more than 256"),
     (task(expected=None), "either expected or check"),
     (task(check="a:b"), "either expected or check"),
@@ -66,16 +66,16 @@ MISTAKES: list[tuple[Any, str]] = [
     (task(expected=[{"name": "weather", "arguments": []}]), "should be an object"),
     (
         task(expected=[{"name": "weather", "args": {"city": "Oslo"}}]),
-        "nothing reads 'args'",
+        "unknown field 'args'",
     ),
     (
         task(expected=expect("wether", city="Oslo")),
-        "expected[0]: there is no tool 'wether'. Did you mean 'weather'?",
+        "expected[0]: unknown tool 'wether'. Did you mean 'weather'?",
     ),
-    (task(tools=[]), "there is no tool 'weather'"),
+    (task(tools=[]), "unknown tool 'weather'"),
     (
         task(expected=[[*expect("weather", city="Oslo"), *expect("nothing")]]),
-        "expected[0][1]: there is no tool 'nothing'",
+        "expected[0][1]: unknown tool 'nothing'",
     ),
     (
         task(expected={"any_of": [[], expect("weather")]}),
@@ -106,19 +106,19 @@ MISTAKES: list[tuple[Any, str]] = [
         task(tools=[FORECAST], expected=expect(city="Oslo", day=1, days=1)),
         "'forecast' has no parameter 'day'. Did you mean 'days'?",
     ),
-    (task(responses=3), "responses should be answers by tool"),
-    (task(responses={"wether": 1}), "responses.wether: there is no tool 'wether'"),
+    (task(responses=3), "responses should map tools to answers"),
+    (task(responses={"wether": 1}), "responses.wether: unknown tool 'wether'"),
     (task(responses=[{"name": "weather"}]), "responses[0] should be"),
-    (task(live=[]), "live should give"),
-    (task(answers=["Oslo"]), "answers should give what the user says"),
-    (task(answers={"city": 3}), "answers should give what the user says"),
-    (task(answers={" ": "Oslo"}), "answers should give what the user says"),
+    (task(live=[]), "live should map tools"),
+    (task(answers=["Oslo"]), "answers should map words of a question"),
+    (task(answers={"city": 3}), "answers should map words of a question"),
+    (task(answers={" ": "Oslo"}), "answers should map words of a question"),
     (
         task(live={"weather": "os.system('x')"}),
         "live.weather should be module:function",
     ),
-    (task(live={"wind": "a:b"}), "live: there is no tool 'wind'"),
-    (task(live={"weather": "a:b"}, responses={"weather": 1}), "it cannot be both"),
+    (task(live={"wind": "a:b"}), "live: unknown tool 'wind'"),
+    (task(live={"weather": "a:b"}, responses={"weather": 1}), "is in both live and responses"),
     (task(difficulty="hardest"), "difficulty should be one of easy, medium, hard"),
     (task(split="test"), "split should be one of train, validation, heldout"),
     (task(split=["train"]), "split should be one of"),
@@ -149,8 +149,8 @@ def test_it_stops_after_so_many(write: Write) -> None:
 def test_ids_that_recur(write: Write) -> None:
     path = write(task(id="a"), task(id="b"), "", task(id="a"), task(id="a"))
     assert [str(m) for m in check_file(path).mistakes] == [
-        "line 4: has the id of line 1; ids must differ",
-        "line 5: has the id of line 4; ids must differ",
+        "line 4: same id as line 1; ids must be unique",
+        "line 5: same id as line 4; ids must be unique",
     ]
 
 
@@ -159,7 +159,7 @@ def test_empty_files(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "empty.jsonl"
     path.write_bytes(content)
     assert [str(m) for m in check_file(path).mistakes] == [
-        "line 1: the file holds no task"
+        "line 1: the file contains no task"
     ]
 
 
@@ -200,7 +200,7 @@ def test_a_line_without_end(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert [str(m) for m in report.mistakes] == [
-        "line 2: longer than 4 MiB; a task must fit into that"
+        "line 2: too long; a line may have at most 4 MiB"
     ]
     assert peak < 5 * MAX_LINE
 
@@ -302,9 +302,9 @@ def test_tools_of_tasks_whose_split_is_given_stay_there(write: Write) -> None:
 
 def test_a_split_that_is_missing(write: Write) -> None:
     path = write(task(id="1", split="train"), task(id="2", split="heldout"))
-    with pytest.raises(FormatError, match="no task of the split 'validation'"):
+    with pytest.raises(FormatError, match="no task in split 'validation'"):
         open_tasks(path)
-    with pytest.raises(FormatError, match="no task of the split"):
+    with pytest.raises(FormatError, match="no task in split"):
         open_tasks(write(task(), name="one.jsonl"))
 
 
@@ -315,7 +315,7 @@ def test_a_file_that_changes_underneath(write: Write) -> None:
     with pytest.raises(FormatError, match="has changed"):
         index.read("train", [0])
     path.unlink()
-    with pytest.raises(FormatError, match="cannot be read"):
+    with pytest.raises(FormatError, match="Can't read"):
         index.read("train", [0])
 
 

@@ -1,4 +1,4 @@
-"""AutoGen: trained agents as its agents, and its agents and teams in training."""
+"""Adapter for AutoGen's agentchat: assistants and teams."""
 
 from agentgym.integrations.autogen.adapter import AutoGenAdapter
 from agentgym.integrations.autogen.client import AgentGymClient

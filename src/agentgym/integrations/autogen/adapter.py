@@ -1,4 +1,4 @@
-"""AutoGen: trained agents as its agents, and its agents and teams in training."""
+"""Adapter for AutoGen's agentchat: assistants and teams."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agentgym.core.tools import Tool
 from agentgym.episodes.chat import ChatModel
 from agentgym.integrations.autogen.client import AgentGymClient
 from agentgym.integrations.autogen.training import (
-    AutoGenSeat,
+    AutoGenHarness,
     assistants,
     has_memory,
     routed_tools,
@@ -32,7 +32,7 @@ from agentgym.policies.saved import SavedAgent
 
 
 class AutoGenAdapter(FrameworkAdapter):
-    """Agents of AutoGen's agentchat: assistants, and teams of them."""
+    """AutoGen's agentchat: assistants and teams."""
 
     def wrap_agent(
         self,
@@ -45,17 +45,17 @@ class AutoGenAdapter(FrameworkAdapter):
         system_message: str | None = None,
         **options: Any,
     ) -> AssistantAgent:
-        """An `AssistantAgent`, for itself or in a team.
+        """Returns an `AssistantAgent`, for use alone or in a team.
 
         Args:
-            trained: Decides.
-            tools: What it may call: our tools, AutoGen's, plain functions, or functions
-                by the names of the tools it was trained on.
-            llm: A client that writes the words, and decides in doubt.
-            defer_below: The `llm` decides where the confidence is lower than this.
-            name: Of the agent.
-            system_message: By default the scenario's prompt.
-            **options: For `AssistantAgent`.
+            trained: The trained agent.
+            tools: Its tools: AgentGym's, AutoGen's, plain functions, or a mapping from
+                the names of the trained tools to functions.
+            llm: A model client that writes texts and takes uncertain decisions.
+            defer_below: The `llm` decides when the confidence is below this.
+            name: The agent's name.
+            system_message: Default: the scenario's system prompt.
+            **options: More arguments for `AssistantAgent`.
         """
         prompt = system_message or trained.metadata.get("system_prompt") or None
         return AssistantAgent(
@@ -72,11 +72,11 @@ class AutoGenAdapter(FrameworkAdapter):
             (member.name, [routed.tool for routed in routed_tools(member)])
             for member in assistants(agent)
         ]
-        return shared_tools(owned, "The agent of AutoGen")
+        return shared_tools(owned, "The AutoGen agent")
 
     def harness(self, agent: Any) -> AgentHarness:
         """See `FrameworkAdapter`."""
-        return AutoGenSeat(agent)
+        return AutoGenHarness(agent)
 
     def persistent_state(self, agent: Any) -> str:
         """See `FrameworkAdapter`."""
@@ -88,7 +88,7 @@ class _Arguments(BaseModel):
 
 
 class _OurTool(BaseTool[_Arguments, str]):
-    """A tool of ours: its own schema, and JSON as the answer."""
+    """An AgentGym tool, with its original schema and JSON results."""
 
     def __init__(self, tool: Tool) -> None:
         super().__init__(_Arguments, str, tool.name, tool.description)

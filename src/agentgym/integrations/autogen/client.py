@@ -1,4 +1,4 @@
-"""A trained agent as a model client of AutoGen."""
+"""A trained agent as an AutoGen model client."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from agentgym.serving.deciding import Answer
 class AgentGymClient(ChatCompletionClient):
     """A trained agent as a model client.
 
-    As the client of a `SelectorGroupChat` it chooses among the names of the members.
+    As the client of a `SelectorGroupChat`, it selects one of the members by name.
 
     Attributes:
-        savings: What the language model was spared.
+        savings: The calls and tokens saved by not asking the language model.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class AgentGymClient(ChatCompletionClient):
 
     @property
     def savings(self) -> Savings:
-        """What the language model was spared."""
+        """The calls and tokens saved by not asking the language model."""
         return self._chat.savings
 
     async def create(
@@ -99,7 +99,7 @@ class AgentGymClient(ChatCompletionClient):
     async def create_stream(
         self, messages: Sequence[LLMMessage], **options: Any
     ) -> AsyncGenerator[str | CreateResult, None]:
-        """Decides, and tells the words one by one."""
+        """Decides, and streams the text word by word."""
         result = await self.create(messages, **options)
         if isinstance(result.content, str):
             for i, word in enumerate(result.content.split(" ")):
@@ -122,23 +122,23 @@ class AgentGymClient(ChatCompletionClient):
     def count_tokens(
         self, messages: Sequence[LLMMessage], *, tools: Sequence[Any] = ()
     ) -> int:
-        """Tokens of a conversation, at four characters each."""
+        """Estimated tokens of a conversation: one per four characters."""
         return sum(len(str(message.content)) for message in messages) // 4
 
     def remaining_tokens(
         self, messages: Sequence[LLMMessage], *, tools: Sequence[Any] = ()
     ) -> int:
-        """Tokens that still fit."""
+        """Tokens left in the context."""
         return 16_384 - self.count_tokens(messages, tools=tools)
 
     @property
     def capabilities(self) -> Any:
-        """The older name of `model_info`."""
+        """Deprecated name of `model_info`."""
         return self.model_info
 
     @property
     def model_info(self) -> ModelInfo:
-        """What it can do."""
+        """The model's capabilities."""
         return ModelInfo(
             vision=False,
             function_calling=True,
@@ -207,7 +207,7 @@ def _native_messages(messages: Sequence[Message]) -> list[LLMMessage]:
 
 
 def definition_of(tool: Any) -> dict[str, Any]:
-    """A tool as OpenAI has it."""
+    """Returns a tool in OpenAI's format."""
     schema: ToolSchema = tool if isinstance(tool, dict) else tool.schema
     function = {name: v for name, v in schema.items() if name != "strict"}
     return {"type": "function", "function": function}

@@ -1,8 +1,7 @@
-"""Agents and teams of AutoGen in training.
+"""Trains AutoGen's agents and teams.
 
-AutoGen offers no public way to look up the members of a team, or the tools of an agent,
-nor to give an agent that is made already another model. So some of its private names
-are used: here, and nowhere else.
+AutoGen has no public API to list a team's members or an agent's tools, or to replace
+the model of an existing agent. Only this module uses its private names for that.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from agentgym.integrations.harness import AgentHarness, RoutedTool
 from agentgym.utils.threads import ThreadForEachCall
 
 
-class _Over(Exception):
-    """The conversation was closed while a team was still at it."""
+class _ConversationClosed(Exception):
+    """The conversation was closed while the team was still working."""
 
 
-class AutoGenSeat(AgentHarness):
+class AutoGenHarness(AgentHarness):
     """An assistant, or a team."""
 
     def __init__(self, agent: Any) -> None:
@@ -42,14 +41,14 @@ class AutoGenSeat(AgentHarness):
         for member in assistants(agent):
             routed = {routed.tool.name: routed for routed in routed_tools(member)}
             member._workbench = [_RoutedWorkbench(member._workbench, routed, self)]
-            member._model_client = _SeatClient(self)
+            member._model_client = _PolicyClient(self)
         for member in _members(agent):
             if isinstance(member, UserProxyAgent):
-                # AutoGen remembers whether the function it was given is awaited.
+                # AutoGen remembers whether the original function was async.
                 awaited = inspect.iscoroutinefunction(member.input_func)
                 member.input_func = self._auser if awaited else self._user
         if hasattr(agent, "_model_client") and hasattr(agent, "_participants"):
-            agent._model_client = _SeatClient(self, side=True)
+            agent._model_client = _PolicyClient(self, side=True)
 
     def begin(self, messages: Sequence[Message]) -> str | None:
         """See `AgentHarness`."""
@@ -60,7 +59,7 @@ class AutoGenSeat(AgentHarness):
         ]
         return _run(self._begin(opening))
 
-    def go_on(self, content: str) -> str | None:
+    def reply(self, content: str) -> str | None:
         """See `AgentHarness`."""
         return _run(self._tell([TextMessage(content=content, source="user")]))
 
@@ -74,54 +73,55 @@ class AutoGenSeat(AgentHarness):
     async def _tell(self, messages: list[TextMessage]) -> str | None:
         try:
             result = await self._agent.run(task=messages)
-        except (_Over, RuntimeError) as error:
-            if isinstance(error, _Over) or _Over.__name__ in str(error):
+        except (_ConversationClosed, RuntimeError) as error:
+            # A team re-raises a member's error as a RuntimeError with its name.
+            if _ConversationClosed.__name__ in f"{type(error).__name__} {error}":
                 return None
             raise
         said = [m for m in result.messages if isinstance(m, BaseChatMessage)]
         return said[-1].to_text()
 
     def note(self, result: CreateResult) -> None:
-        """Remembers what was said last, for a user who takes part."""
+        """Remembers the last text, for a user proxy in the team."""
         if isinstance(result.content, str):
             self._words = result.content
 
     def _user(self, prompt: str) -> str:
         reply = self.task.reply(self._words)
         if reply is None:
-            raise _Over(_Over.__name__)
+            raise _ConversationClosed(_ConversationClosed.__name__)
         return reply
 
     async def _auser(self, prompt: str, token: CancellationToken | None = None) -> str:
         return await asyncio.to_thread(self._user, prompt)
 
 
-class _SeatClient(AgentGymClient):
-    def __init__(self, harness: AutoGenSeat, side: bool = False) -> None:
+class _PolicyClient(AgentGymClient):
+    def __init__(self, harness: AutoGenHarness, side: bool = False) -> None:
         super().__init__(harness.aside if side else harness.chat)
-        self._seat = None if side else harness
+        self._harness = None if side else harness
 
     async def create(
         self, messages: Sequence[LLMMessage], **options: Any
     ) -> CreateResult:
         result = await super().create(messages, **options)
-        if self._seat is not None:
-            self._seat.note(result)
+        if self._harness is not None:
+            self._harness.note(result)
         return result
 
 
 class _RoutedWorkbench(Workbench):
-    """The workbenches of an agent, with calls that pass through the episode."""
+    """An agent's workbenches, whose calls go through the episode."""
 
     def __init__(
         self,
         inner: Sequence[Workbench],
         routed: Mapping[str, RoutedTool],
-        harness: AutoGenSeat,
+        harness: AutoGenHarness,
     ) -> None:
         self._inner = list(inner)
         self._routed = routed
-        self._seat = harness
+        self._harness = harness
 
     async def list_tools(self) -> list[ToolSchema]:
         return [tool for bench in self._inner for tool in await bench.list_tools()]
@@ -137,7 +137,7 @@ class _RoutedWorkbench(Workbench):
         given = dict(arguments or {})
         native = functools.partial(_call_native, self._inner, name, given)
         value = await asyncio.to_thread(
-            routed.call, self._seat.task, given, lambda: _run(native())
+            routed.call, self._harness.task, given, lambda: _run(native())
         )
         if isinstance(value, ToolResult):
             return value
@@ -173,7 +173,7 @@ def assistants(agent: Any) -> list[Any]:
 
 
 def has_memory(agent: Any) -> bool:
-    """Whether any member remembers what was."""
+    """Whether a member has a memory."""
     return any(getattr(member, "_memory", None) for member in assistants(agent))
 
 
@@ -198,7 +198,7 @@ async def _call_native(
     for bench in benches:
         if any(schema["name"] == name for schema in await bench.list_tools()):
             return await bench.call_tool(name, arguments)
-    raise LookupError(f"There is no tool '{name}'.")
+    raise LookupError(f"Tool '{name}' not found.")
 
 
 def _told(result: ToolResult) -> str:
@@ -209,7 +209,7 @@ def _told(result: ToolResult) -> str:
 
 @functools.cache
 def _loop() -> asyncio.AbstractEventLoop:
-    """One loop for all agents in training: teams cannot change theirs."""
+    """One event loop for all agents in training: teams can't change theirs."""
     loop = asyncio.new_event_loop()
     loop.set_default_executor(ThreadForEachCall())
     threading.Thread(

@@ -1,4 +1,4 @@
-"""LangChain: trained agents as its agents, and its agents in training."""
+"""Adapter for LangChain: graphs of `create_agent`, and executors."""
 
 from agentgym.integrations.langchain.adapter import LangChainAdapter
 from agentgym.integrations.langchain.model import AgentGymChat, AgentGymMiddleware

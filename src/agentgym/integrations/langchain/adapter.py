@@ -1,4 +1,4 @@
-"""LangChain: trained agents as its agents, and its agents in training."""
+"""Adapter for LangChain: graphs of `create_agent`, and executors."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from agentgym.integrations.langchain.model import (
     definition_of,
 )
 from agentgym.integrations.langchain.training import (
-    ExecutorSeat,
-    GraphSeat,
-    note_doubled_tools,
+    ExecutorHarness,
+    GraphHarness,
+    note_duplicate_tools,
     route_models,
     route_tool,
     routed_tool,
@@ -39,10 +39,10 @@ from agentgym.policies.saved import SavedAgent
 
 
 class LangChainAdapter(FrameworkAdapter):
-    """Agents of LangChain: graphs of `create_agent`, and executors."""
+    """LangChain: graphs of `create_agent`, and executors."""
 
     def __init__(self) -> None:
-        note_doubled_tools()
+        note_duplicate_tools()
 
     def wrap_agent(
         self,
@@ -56,19 +56,19 @@ class LangChainAdapter(FrameworkAdapter):
         system_prompt: str | None = None,
         **options: Any,
     ) -> Any:
-        """A graph as `create_agent` makes it, or an `AgentExecutor`.
+        """Returns a graph, as `create_agent` makes it, or an `AgentExecutor`.
 
         Args:
-            trained: Decides.
-            tools: What it may call: our tools, LangChain's, plain functions, or
-                functions by the names of the tools it was trained on.
-            llm: A chat model that writes the words, and decides in doubt. Without one
-                the trained agent speaks in its own few words.
-            defer_below: The `llm` decides where the confidence is lower than this.
+            trained: The trained agent.
+            tools: Its tools: AgentGym's, LangChain's, plain functions, or a mapping
+                from the names of the trained tools to functions.
+            llm: A chat model that writes texts and takes uncertain decisions. Without
+                one, the trained agent answers in short standard sentences.
+            defer_below: The `llm` decides when the confidence is below this.
             style: "graph", or "executor" for `langchain_classic`.
-            agent_type: Of an executor: how it calls tools.
-            system_prompt: By default the scenario's.
-            **options: For `create_agent`, or for `AgentExecutor`.
+            agent_type: How an executor calls tools.
+            system_prompt: Default: the scenario's system prompt.
+            **options: More arguments for `create_agent` or `AgentExecutor`.
         """
         native = [native_tool(tool) for tool in live_tools(trained, tools)]
         prompt = system_prompt or str(trained.metadata.get("system_prompt") or "")
@@ -76,7 +76,7 @@ class LangChainAdapter(FrameworkAdapter):
         if style == "graph":
             if agent_type != "tool_calling":
                 raise UsageError(
-                    'Nothing reads agent_type in a graph. Add style="executor".'
+                    'agent_type works with executors only. Add style="executor".'
                 )
             return create_agent(model, native, system_prompt=prompt or None, **options)
         return make_executor(model, native, prompt, agent_type, options)
@@ -84,7 +84,7 @@ class LangChainAdapter(FrameworkAdapter):
     def extract_tools(self, agent: Any) -> list[Tool]:
         """See `FrameworkAdapter`."""
         routed = [routed_tool(tool).tool for tool in tools_of(agent)]
-        return checked_tools(routed, "The agent of LangChain")
+        return checked_tools(routed, "The LangChain agent")
 
     def harness(self, agent: Any) -> AgentHarness:
         """See `FrameworkAdapter`."""
@@ -92,11 +92,11 @@ class LangChainAdapter(FrameworkAdapter):
         tools = tools_of(agent)
         for tool in tools:
             route_tool(tool)
-        made = ExecutorSeat if hasattr(agent, "input_keys") else GraphSeat
+        made = ExecutorHarness if hasattr(agent, "input_keys") else GraphHarness
         return made(agent, [definition_of(tool) for tool in tools])
 
     def stateless(self, agent: Any) -> bool:
-        """Graphs keep their state by thread; executors only in a memory."""
+        """Graphs keep their state per thread; executors only in a memory."""
         return getattr(agent, "memory", None) is None
 
     def persistent_state(self, agent: Any) -> str:

@@ -1,4 +1,4 @@
-"""Tools and executors of LangChain around a chat model of ours."""
+"""LangChain tools and executors around AgentGym's chat model."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _STRUCTURED_INPUT = (
 
 
 def native_tool(tool: Any) -> BaseTool:
-    """A tool as LangChain has it."""
+    """Returns a tool as a LangChain tool."""
     if isinstance(tool, BaseTool):
         return tool
     if not isinstance(tool, Tool):
@@ -93,15 +93,15 @@ def make_executor(
     agent_type: AgentType,
     options: dict[str, Any],
 ) -> Any:
-    """An `AgentExecutor`."""
+    """Returns an `AgentExecutor`."""
     try:
         from langchain_classic import agents
     except ModuleNotFoundError:
         raise MissingExtraError(
             "An executor",
             "langchain",
-            "langchain-classic is not installed (supported: 1.0.8 up to, not "
-            "including, 1.1)",
+            "langchain-classic is not installed (supported: "
+            "langchain-classic>=1.0.8,<1.1)",
         ) from None
     system = system.replace("{", "{{").replace("}", "}}")
     if agent_type == "tool_calling":
@@ -130,7 +130,7 @@ def make_executor(
     templates = {"zero_shot_react": _ZERO_SHOT, "conversational_react": _CONVERSATION}
     if agent_type not in templates:
         known = ", ".join(["tool_calling", "structured_chat", *templates])
-        raise UsageError(f"There is no agent_type '{agent_type}'. Available: {known}.")
+        raise UsageError(f"Invalid agent_type '{agent_type}'. Available: {known}.")
     in_text = [_text_tool(tool) for tool in tools]
     template = PromptTemplate.from_template(templates[agent_type].format(system=system))
     agent = agents.create_react_agent(model, in_text, template)
@@ -138,7 +138,7 @@ def make_executor(
 
 
 def _text_tool(tool: BaseTool) -> BaseTool:
-    """The tool with one text as its input: all that agents of this style can give."""
+    """The tool with a single string input, which is all these agents can pass."""
     only = react.only_parameter(definition_of(tool)["function"]["parameters"])
 
     def run(text: str) -> Any:

@@ -1,4 +1,4 @@
-"""A trained agent as a chat model of LangChain, and as a middleware."""
+"""A trained agent as a LangChain chat model and as a middleware."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class AgentGymChat(BaseChatModel):
     """A trained agent as a chat model.
 
     Attributes:
-        chat: Decides, and counts.
-        llm: Writes words, and decides in doubt; None if there is none.
-        text_tools: Definitions of the tools, for agents that call them in text.
+        chat: Decides and counts tokens.
+        llm: Writes texts and takes uncertain decisions; None if not used.
+        text_tools: Tool definitions, for agents that call tools in text.
     """
 
     chat: Any
@@ -48,14 +48,14 @@ class AgentGymChat(BaseChatModel):
 
     @property
     def savings(self) -> Savings:
-        """What the language model was spared."""
+        """The calls and tokens saved by not asking the language model."""
         savings: Savings = self.chat.savings
         return savings
 
     def bind_tools(
         self, tools: Sequence[Any], *, tool_choice: Any = None, **options: Any
     ) -> Runnable[Any, Any]:
-        """The model with these tools to call."""
+        """Returns the model with these tools."""
         definitions = [convert_to_openai_tool(tool) for tool in tools]
         return self.bind(tools=definitions, tool_choice=tool_choice, **options)
 
@@ -133,15 +133,15 @@ class AgentGymChat(BaseChatModel):
 
 
 class AgentGymMiddleware(AgentMiddleware):
-    """Lets a trained agent decide in a `create_agent` that the user keeps.
+    """Lets a trained agent decide inside an agent from `create_agent`.
 
         create_agent("openai:...", tools, middleware=[AgentGymMiddleware(trained)])
 
-    The agent's own model is asked for words only, and where the trained agent is less
-    sure than `defer_below`.
+    The agent's own model only writes texts, and decides when the trained agent's
+    confidence is below `defer_below`.
 
     Attributes:
-        savings: What the agent's own model was spared.
+        savings: The calls and tokens saved by not asking the agent's own model.
     """
 
     def __init__(self, trained: SavedAgent, *, defer_below: float = 0.0) -> None:
@@ -150,7 +150,7 @@ class AgentGymMiddleware(AgentMiddleware):
         self.savings = self._chat.savings
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
-        """Decides in the model's place, or hands on."""
+        """Decides instead of the model, or passes the request on."""
         asked = _asked_of(request)
         turn, answer = asked.decide(self._chat)
         if turn is Turn.ACT:
@@ -162,7 +162,7 @@ class AgentGymMiddleware(AgentMiddleware):
     async def awrap_model_call(
         self, request: Any, handler: Callable[[Any], Any]
     ) -> Any:
-        """The same, awaited."""
+        """See `wrap_model_call`."""
         asked = _asked_of(request)
         turn, answer = await asyncio.to_thread(asked.decide, self._chat)
         if turn is Turn.ACT:
@@ -191,13 +191,13 @@ def _handed_on(turn: Turn, asked: Asked, answer: Answer, request: Any) -> Any:
 
 
 class Asked:
-    """What a chat model was asked, as a policy reads it.
+    """A request to a chat model, translated for a policy.
 
     Attributes:
-        given: The messages of LangChain.
-        messages: The same, as OpenAI has them.
+        given: The messages in LangChain's format.
+        messages: The messages in OpenAI's format.
         in_text: Whether the agent calls tools in plain text.
-        structured: Whether as JSON in a code block.
+        structured: Whether it writes calls as JSON in a code block.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class Asked:
             self.messages = react.read(raw, text_tools)
 
     def decide(self, chat: ChatModel) -> tuple[Turn, Answer]:
-        """Asks a chat."""
+        """Asks a chat model to decide."""
         return chat.decide(
             self.messages,
             self._tools,
@@ -235,7 +235,7 @@ class Asked:
         )
 
     def message(self, answer: Answer) -> AIMessage:
-        """The answer as LangChain has it."""
+        """The answer as a LangChain message."""
         done = answer.completion
         usage = done.usage
         content = done.content or ""
@@ -264,7 +264,7 @@ class Asked:
 
 
 def _tool_choice(choice: Any) -> Any:
-    """OpenAI's form of what LangChain and its providers call it."""
+    """Translates the tool choice of LangChain and its providers to OpenAI's format."""
     if choice in (None, "auto", "none", "required"):
         return choice
     if choice in ("any", True):
@@ -279,7 +279,7 @@ def _tool_choice(choice: Any) -> Any:
 
 
 def result_of(message: BaseMessage) -> ChatResult:
-    """A message as chat models return it."""
+    """A message as a chat model's result."""
     return ChatResult(generations=[ChatGeneration(message=message)])
 
 
@@ -305,6 +305,6 @@ def _chunks(message: Any) -> Iterator[ChatGenerationChunk]:
 
 
 def definition_of(tool: BaseTool) -> dict[str, Any]:
-    """A tool as OpenAI has it."""
+    """Returns a tool in OpenAI's format."""
     definition: dict[str, Any] = convert_to_openai_tool(tool)
     return definition

@@ -1,4 +1,4 @@
-"""Agents of LangChain in training: their models and tools are led to the episode."""
+"""Trains LangChain's agents: redirects their models and tools to the episode."""
 
 from __future__ import annotations
 
@@ -23,25 +23,27 @@ from agentgym.episodes.chat import jsonable
 from agentgym.integrations.harness import AgentHarness, RoutedTool
 from agentgym.integrations.langchain.model import Asked, definition_of, result_of
 
-_SEAT: ContextVar[_LangChainSeat | None] = ContextVar("agentgym_seat", default=None)
-"""Whose agent is running; LangChain hands it on to the threads that it starts."""
+_HARNESS: ContextVar[_LangChainHarness | None] = ContextVar(
+    "agentgym_harness", default=None
+)
+"""The running agent's harness; LangChain passes it on to threads that it starts."""
 
 
-class _LangChainSeat(AgentHarness):
+class _LangChainHarness(AgentHarness):
     def __init__(self, agent: Any, definitions: list[dict[str, Any]]) -> None:
         super().__init__()
         self._agent = agent
         self.definitions = definitions
 
     def _invoke(self, given: dict[str, Any], config: dict[str, Any]) -> Any:
-        token = _SEAT.set(self)
+        token = _HARNESS.set(self)
         try:
             return self._agent.invoke(given, config)
         finally:
-            _SEAT.reset(token)
+            _HARNESS.reset(token)
 
 
-class GraphSeat(_LangChainSeat):
+class GraphHarness(_LangChainHarness):
     """A graph, such as `create_agent` makes."""
 
     def begin(self, messages: Sequence[Message]) -> str:
@@ -50,7 +52,7 @@ class GraphSeat(_LangChainSeat):
         self._said: list[Any] = []
         return self._tell(convert_to_messages(list(messages)))
 
-    def go_on(self, content: str) -> str:
+    def reply(self, content: str) -> str:
         """See `AgentHarness`."""
         return self._tell(convert_to_messages([{"role": "user", "content": content}]))
 
@@ -62,7 +64,7 @@ class GraphSeat(_LangChainSeat):
         return str(self._said[-1].text)
 
 
-class ExecutorSeat(_LangChainSeat):
+class ExecutorHarness(_LangChainHarness):
     """An `AgentExecutor`."""
 
     def begin(self, messages: Sequence[Message]) -> str:
@@ -71,9 +73,9 @@ class ExecutorSeat(_LangChainSeat):
             self._agent.memory.clear()
         *before, last = messages
         self._said: list[Message] = list(before)
-        return self.go_on(str(last.get("content") or ""))
+        return self.reply(str(last.get("content") or ""))
 
-    def go_on(self, content: str) -> str:
+    def reply(self, content: str) -> str:
         """See `AgentHarness`."""
         variables = _variables(self._agent)
         given: dict[str, Any] = {"input": content}
@@ -86,7 +88,7 @@ class ExecutorSeat(_LangChainSeat):
             elif "chat_history" in variables:
                 given["chat_history"] = convert_to_messages(self._said)
             else:
-                # No room for a history: all that the user said is the question.
+                # The prompt has no history: the question holds all user messages.
                 told = [str(m["content"]) for m in self._said if m["role"] == "user"]
                 given["input"] = "\n".join([*told, content])
         elif variables.get("chat_history") is str and self._agent.memory is None:
@@ -100,7 +102,7 @@ class ExecutorSeat(_LangChainSeat):
 
 
 def _variables(executor: Any) -> dict[str, type]:
-    """What an executor's prompt has room for, and whether it is text or messages."""
+    """The variables of an executor's prompt, and whether they are text or messages."""
     found: dict[str, type] = {}
     for step in getattr(getattr(executor.agent, "runnable", None), "steps", ()):
         names = getattr(step, "input_variables", None)
@@ -121,19 +123,20 @@ def tools_of(agent: Any) -> list[BaseTool]:
         bound = getattr(node, "bound", None)
         by_name = getattr(bound, "tools_by_name", None) or {}
         found += by_name.values()
-        found += [by_name[name] for name in getattr(bound, _DOUBLED, ())]
+        found += [by_name[name] for name in getattr(bound, _DUPLICATES, ())]
     return found
 
 
-_DOUBLED = "agentgym_doubled"
-"""Names that a node was given more than one tool for."""
+_DUPLICATES = "agentgym_duplicates"
+"""Tool names that a node got more than once."""
 
 
 @functools.cache
-def note_doubled_tools() -> None:
-    """Has the nodes of graphs that are made from now on note names of several tools.
+def note_duplicate_tools() -> None:
+    """Makes all new graph nodes note duplicate tool names.
 
-    LangChain drops all of them but the last, and nothing of a graph holds the others.
+    LangChain keeps only the last of several tools with the same name, so a finished
+    graph doesn't show duplicates.
     """
     make = ToolNode.__init__
 
@@ -144,14 +147,14 @@ def note_doubled_tools() -> None:
         names = Counter(
             getattr(t, "name", getattr(t, "__name__", "")) for t in different
         )
-        doubled = [name for name, times in names.items() if name and times > 1]
-        setattr(self, _DOUBLED, doubled)
+        duplicates = [name for name, times in names.items() if name and times > 1]
+        setattr(self, _DUPLICATES, duplicates)
 
     ToolNode.__init__ = noting
 
 
 def routed_tool(tool: BaseTool) -> RoutedTool:
-    """A tool of LangChain, as an episode runs it."""
+    """A LangChain tool, for the episode to run."""
 
     def run(**arguments: Any) -> Any:
         if _only_async(tool):
@@ -166,7 +169,7 @@ def _only_async(tool: BaseTool) -> bool:
 
 
 def route_tool(tool: BaseTool) -> None:
-    """Leads the calls of a tool through the episode, while a harness is playing."""
+    """Redirects a tool's calls to the episode while a harness is playing."""
     if "_run" in vars(tool):
         return
     routed = routed_tool(tool)
@@ -188,7 +191,7 @@ def route_tool(tool: BaseTool) -> None:
 
     @functools.wraps(run)
     def routed_run(*given: Any, **named: Any) -> Any:
-        harness = _SEAT.get()
+        harness = _HARNESS.get()
         if harness is None:
             return run(*given, **named)
         if _only_async(tool):
@@ -199,13 +202,13 @@ def route_tool(tool: BaseTool) -> None:
 
     @functools.wraps(arun)
     async def routed_arun(*given: Any, **named: Any) -> Any:
-        harness = _SEAT.get()
+        harness = _HARNESS.get()
         if harness is None:
             return await arun(*given, **named)
         native = functools.partial(_run_async, arun, given, named)
         return await asyncio.to_thread(call, harness, given, named, native)
 
-    # Past pydantic, which would take them for fields.
+    # Bypasses pydantic, which would treat them as fields.
     object.__setattr__(tool, "_run", routed_run)
     object.__setattr__(tool, "_arun", routed_arun)
 
@@ -216,18 +219,18 @@ def _run_async(arun: Callable[..., Any], given: Any, named: Any) -> Any:
 
 @functools.cache
 def route_models() -> None:
-    """Leads what chat models are asked to the policy, while a harness is playing.
+    """Redirects all requests to chat models to the policy while a harness is playing.
 
-    All of them, wherever in an agent they are hidden: LangChain offers no way to give
-    an agent that is made already another model. What is led away are the public
-    methods through which all models are asked. A tool's own calls to a model are not:
-    tools run outside of the agent's context.
+    LangChain has no API to replace the model of an existing agent, and models may sit
+    anywhere inside it. So this patches the public methods of the base class. Requests
+    that a tool makes to a model are not redirected: tools run outside the agent's
+    context.
     """
     generate, agenerate = BaseChatModel.generate, BaseChatModel.agenerate
     stream, astream = BaseChatModel.stream, BaseChatModel.astream
 
     def answers(
-        harness: _LangChainSeat, conversations: Any, stop: Any, options: Any
+        harness: _LangChainHarness, conversations: Any, stop: Any, options: Any
     ) -> LLMResult:
         made = []
         for messages in conversations:
@@ -240,7 +243,7 @@ def route_models() -> None:
     def routed_generate(
         self: Any, messages: Any, stop: Any = None, callbacks: Any = None, **kw: Any
     ) -> LLMResult:
-        harness = _SEAT.get()
+        harness = _HARNESS.get()
         if harness is None:
             return generate(self, messages, stop, callbacks, **kw)
         return answers(harness, messages, stop, kw)
@@ -249,21 +252,21 @@ def route_models() -> None:
     async def routed_agenerate(
         self: Any, messages: Any, stop: Any = None, callbacks: Any = None, **kw: Any
     ) -> LLMResult:
-        harness = _SEAT.get()
+        harness = _HARNESS.get()
         if harness is None:
             return await agenerate(self, messages, stop, callbacks, **kw)
         return await asyncio.to_thread(answers, harness, messages, stop, kw)
 
     @functools.wraps(stream)
     def routed_stream(self: Any, *given: Any, **kw: Any) -> Iterator[Any]:
-        if _SEAT.get() is None:
+        if _HARNESS.get() is None:
             yield from stream(self, *given, **kw)
         else:
             yield self.invoke(*given, **kw)
 
     @functools.wraps(astream)
     async def routed_astream(self: Any, *given: Any, **kw: Any) -> AsyncIterator[Any]:
-        if _SEAT.get() is None:
+        if _HARNESS.get() is None:
             async for chunk in astream(self, *given, **kw):
                 yield chunk
         else:

@@ -1,1 +1,1 @@
-"""What policies share: reading conversations, and the calls that schemas allow."""
+"""Shared by all policies: reading conversations and finding valid argument values."""

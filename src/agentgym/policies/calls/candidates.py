@@ -1,8 +1,8 @@
-"""Values that a parameter could take, found from its JSON schema alone.
+"""Finds candidate values for a parameter, from its JSON schema alone.
 
-Whatever a schema says (enum, const, boolean, number, string format, pattern, array,
-nested object) becomes a list of valid values: those the schema names, and those that
-the conversation and the tool results offer. Every value conforms to the schema.
+A schema (enum, const, boolean, number, string format, pattern, array, nested object)
+becomes a list of valid values: those that the schema lists, and those found in the
+conversation and the tool results. Every value conforms to the schema.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from agentgym.policies.calls.conversation import (
 )
 
 NOTHING: Mapping[str, Any] = {"not": {}}
-"""The schema to which no value conforms."""
+"""The schema that no value conforms to."""
 
 MAX_CANDIDATES = 48
-"""Values kept for one parameter: the first found, latest part of the chat first."""
+"""Maximum number of values for a parameter; the latest parts of the chat win."""
 
 _MAX_DEPTH = 4
 _REMEMBERED_VALUES, _REMEMBERED_LENGTH = 1024, 64
-"""Texts of which a schema remembers whether they are valid, and their length."""
+"""Maximum number and length of the texts whose validity a schema caches."""
 
 _FORMATS: dict[str, str] = {
     "email": r"[A-Za-z0-9][\w.+-]*@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+",
@@ -54,9 +54,9 @@ _FORMATS: dict[str, str] = {
 }
 
 _EXACT_FORMATS = frozenset({"email", "idn-email", "uuid", "phone"})
-"""Formats whose pattern finds nothing that is invalid."""
+"""Formats whose pattern finds valid values only."""
 
-# What this module takes care of itself; a schema that says more is left to jsonschema.
+# Keywords that this module checks itself; jsonschema checks schemas with others.
 _ANNOTATIONS = frozenset(
     "description title default examples $ref $defs definitions".split()
 )
@@ -71,10 +71,10 @@ class Candidate:
     """A valid value and where it was found.
 
     Attributes:
-        value: What would be passed to the tool.
-        kind: By what it was found ("enum", "pattern", "named", "field", ...).
-        spans: (part, span) for each place in what the user said.
-        fields: (part, field) for each place in tool results.
+        value: The value to pass to the tool.
+        kind: How it was found ("enum", "pattern", "named", "field", ...).
+        spans: (part, span) for each occurrence in the user's messages.
+        fields: (part, field) for each occurrence in tool results.
     """
 
     value: Any
@@ -94,10 +94,10 @@ def is_choice(schema: Mapping[str, Any]) -> bool:
 
 
 def described_values(schema: Mapping[str, Any]) -> list[tuple[Any, str]]:
-    """Values that `oneOf` or `anyOf` lists as `const`, each with its description.
+    """The values that `oneOf` or `anyOf` lists as `const`, with their descriptions.
 
-    This is how JSON schema says what each value of an enum is for. Empty if a branch
-    is anything else.
+    This is how JSON Schema describes the values of an enum. Empty if a branch is
+    anything else.
     """
     branches = [*(schema.get("oneOf") or ()), *(schema.get("anyOf") or ())]
     if not all(isinstance(b, Mapping) and "const" in b for b in branches):
@@ -108,10 +108,10 @@ def described_values(schema: Mapping[str, Any]) -> list[tuple[Any, str]]:
 def choices(
     schema: Mapping[str, Any], root: Mapping[str, Any] | None = None
 ) -> list[Any]:
-    """The values that a choice schema lists, without those that it rules out itself.
+    """The values that a choice schema lists and allows.
 
     Args:
-        schema: One that `is_choice`.
+        schema: A schema for which `is_choice` is true.
         root: The schema that `$ref` points into.
     """
     if "const" in schema:
@@ -128,7 +128,7 @@ def choices(
 
 
 def schema_key(schema: Mapping[str, Any]) -> str:
-    """Names a schema, so that what it finds in a part is looked for only once."""
+    """A cache key for the values that a schema finds in a part."""
     return json.dumps(schema, sort_keys=True, default=str)
 
 
@@ -140,14 +140,14 @@ def find_candidates(
     key: str = "",
     depth: int = 0,
 ) -> list[Candidate]:
-    """All values for a parameter, without duplicates, in a fixed order.
+    """Returns all values for a parameter, without duplicates, in a fixed order.
 
     Args:
-        schema: Of the parameter.
+        schema: The parameter's schema.
         parts: The conversation.
         root: The schema that `$ref` points into.
-        key: `schema_key(schema)`, if it is known already.
-        depth: Of nesting, bounded.
+        key: `schema_key(schema)`, if already known.
+        depth: Nesting depth, which is limited.
     """
     root = schema if root is None else root
     schema = _resolve(schema, root)
@@ -155,7 +155,7 @@ def find_candidates(
     for candidate in _generate(schema, parts, root, key or schema_key(schema), depth):
         value = candidate.value
         simple = isinstance(value, str | int | float | bool)
-        # 1, 1.0 and True are equal to Python, but not to a tool.
+        # 1, 1.0 and True are equal in Python, but not for a tool.
         same = (type(value), value) if simple else schema_key({"": value})
         known = found.get(same)
         if known is not None:
@@ -366,7 +366,7 @@ def _types(schema: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _string_pattern(schema: Mapping[str, Any]) -> tuple[Pattern | None, str]:
-    """What strings of a schema look like, and how that is known."""
+    """The pattern of a schema's strings, and where it comes from."""
     source = schema.get("pattern")
     if not isinstance(source, str):
         source = _FORMATS.get(str(schema.get("format")))
@@ -383,7 +383,7 @@ def _number(text: str, whole: bool) -> int | float | None:
     except ValueError:
         return None
     if value.is_integer() and "." not in text:
-        # Not by way of a float, which has no room for long numbers.
+        # Not via float, which can't represent long integers exactly.
         return int(text)
     return None if whole else value
 
@@ -391,7 +391,7 @@ def _number(text: str, whole: bool) -> int | float | None:
 def _resolve(
     schema: Mapping[str, Any] | bool, root: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Follows local references; what cannot be resolved allows anything."""
+    """Follows local references; an unresolvable one allows any value."""
     if isinstance(schema, bool):
         return {} if schema else NOTHING
     for _ in range(8):
@@ -410,7 +410,7 @@ def _resolve(
 
 
 def _conforms_by_itself(schema: Mapping[str, Any]) -> bool:
-    """Whether what is found for a schema needs no check by jsonschema."""
+    """Whether the values found for a schema need no check by jsonschema."""
     form = schema.get("format")
     exact = form is None or (form in _EXACT_FORMATS and "pattern" not in schema)
     return exact and _HANDLED.issuperset(schema)
@@ -426,14 +426,14 @@ def _validator_of(schema: Mapping[str, Any], root: Mapping[str, Any]) -> _Valida
 
 
 class _Validator:
-    """A schema for jsonschema, which takes its time: what it said is remembered."""
+    """Validates with jsonschema, and caches results because jsonschema is slow."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._validator = validator(schema)
         self._known: dict[str, bool] = {}
 
     def accepts(self, value: Any) -> bool:
-        """Whether a value is valid."""
+        """Returns whether a value is valid."""
         if not isinstance(value, str) or len(value) > _REMEMBERED_LENGTH:
             return is_valid(self._validator, value)
         known = self._known.get(value)

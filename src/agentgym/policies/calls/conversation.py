@@ -1,7 +1,7 @@
-"""Reads a chat into parts: what was said, what was called, what came back.
+"""Parses a chat into parts: user messages, tool calls and their results.
 
-No part knows a scenario: texts are split into clauses and typed spans, tool results
-are flattened into fields (`orders[0].order_id` is the field "orders order id").
+Nothing here is specific to a scenario: texts are split into clauses and typed spans,
+tool results are flattened into fields (`orders[0].order_id` becomes "orders order id").
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from functools import cached_property
 from typing import Any
 
 MAX_FIELDS = 64
-"""Fields read from one tool result; the rest of a longer one is left out."""
+"""Maximum number of fields read from one tool result; more are ignored."""
 MAX_REMEMBERED = 1024
-"""Texts, and as many tool results, that a reader remembers."""
+"""Maximum number of texts, and of tool results, that a reader caches."""
 MAX_CHARACTERS = 1 << 20
-"""Of all texts, and of all tool results, that a reader remembers."""
+"""Maximum characters of all cached texts, and of all cached tool results."""
 MAX_SCHEMAS = 512
-"""Schemas for which a text, or a tool result, remembers the values found in it."""
+"""Maximum number of schemas whose values a text or tool result caches."""
 
 _CLAUSE_END = re.compile(
     r"(?<=[.!?;])\s+|\n+|:\s+|\s+-\s+"
@@ -41,7 +41,7 @@ _ID = re.compile(r"(?<!\w)(?=[\w/-]*\d)[A-Za-z0-9][\w/-]{2,}")
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of a text, and by what it was found."""
+    """A piece of a text, and how it was found."""
 
     start: int
     end: int
@@ -49,7 +49,7 @@ class Span:
 
 
 class Said:
-    """Something the user (or a late system message) said."""
+    """A message from the user, or a later system message."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -62,7 +62,7 @@ class Said:
 
     @cached_property
     def clauses(self) -> list[Span]:
-        """Clauses that hold at least one word."""
+        """Clauses with at least one word."""
         return _split(self.text, _CLAUSE_END, "clause") or [
             Span(0, len(self.text), "clause")
         ]
@@ -84,14 +84,14 @@ class Said:
 
     @cached_property
     def numbers(self) -> list[Span]:
-        """Numbers that stand alone."""
+        """Standalone numbers."""
         return [Span(m.start(), m.end(), "number") for m in _NUMBER.finditer(self.text)]
 
     @cached_property
     def marks(self) -> frozenset[str]:
-        """What looks like a value whatever it is for: ids, numbers, quotations."""
+        """Texts that look like values: ids, numbers, quotations."""
         taken: list[tuple[int, int]] = []
-        # A number in a date, or an id in a quotation, is no value of its own.
+        # A number in a date or an id in a quotation isn't a separate value.
         for pattern in (_QUOTED, _ADDRESS, _ID, _NUMBER):
             for match in pattern.finditer(self.text):
                 start, end = match.span(match.lastindex or 0)
@@ -101,11 +101,11 @@ class Said:
 
     @cached_property
     def quotations(self) -> frozenset[str]:
-        """What stands in quotation marks."""
+        """Texts in quotation marks."""
         return frozenset(m[m.lastindex or 0] for m in _QUOTED.finditer(self.text))
 
     def clause_of(self, position: int) -> int:
-        """Index of the clause in which a character stands."""
+        """Index of the clause that contains a character."""
         last = 0
         for i, clause in enumerate(self.clauses):
             if clause.start <= position:
@@ -113,7 +113,7 @@ class Said:
         return last
 
     def _named(self) -> list[re.Match[str]]:
-        # A single capitalised word is more often the start of a sentence than a name.
+        # A single capitalised word usually starts a sentence, so it isn't a name.
         return [m for m in _NAMED.finditer(self.text) if " " in m.group()]
 
 
@@ -122,9 +122,9 @@ class Field:
     """One value in a tool result.
 
     Attributes:
-        key: Its path in words, list positions left out: "orders order id".
+        key: Its path in words, without list positions: "orders order id".
         value: A string, number, boolean or None.
-        record: Index of the object it stands in, within its result.
+        record: Index of the object that contains it, within its result.
     """
 
     key: str
@@ -133,7 +133,7 @@ class Field:
 
 
 class Result:
-    """What a tool answered, flattened."""
+    """A tool's result, flattened."""
 
     def __init__(self, fields: list[Field], error: str) -> None:
         self.fields = fields
@@ -143,7 +143,7 @@ class Result:
 
     @cached_property
     def record_words(self) -> dict[int, frozenset[str]]:
-        """Words of each record, for comparing it with what the user said."""
+        """Words of each record, to compare with the user's messages."""
         words: dict[int, set[str]] = {}
         for fld in self.fields:
             mine = words.setdefault(fld.record, set())
@@ -157,7 +157,7 @@ NO_RESULT = Result([], "")
 
 @dataclass(slots=True)
 class Called:
-    """A tool call and what came back."""
+    """A tool call and its result."""
 
     tool: str
     arguments: Mapping[str, Any]
@@ -165,7 +165,7 @@ class Called:
 
     @property
     def ok(self) -> bool:
-        """Whether an answer came that is no error."""
+        """Whether the call has a result that isn't an error."""
         return self.result is not NO_RESULT and not self.result.error
 
 
@@ -173,7 +173,7 @@ Part = Said | Called
 
 
 class Reader:
-    """Turns messages into parts, remembering those it has seen lately."""
+    """Turns messages into parts and caches recent ones."""
 
     def __init__(self) -> None:
         self._said: dict[str, Said] = {}
@@ -181,7 +181,7 @@ class Reader:
         self._characters = {"said": 0, "results": 0}
 
     def read(self, messages: Sequence[Mapping[str, Any]]) -> list[Part]:
-        """Parts of a conversation in order. System prompts are not parts of it."""
+        """Returns a conversation's parts in order, without system prompts."""
         parts: list[Part] = []
         waiting: dict[str, Called] = {}
         for message in messages:
@@ -228,7 +228,7 @@ class Reader:
 
 
 def read_result(content: str) -> Result:
-    """Flattens a tool result. One that is no JSON is a single field, "text"."""
+    """Flattens a tool result. Text that isn't JSON becomes a single field, "text"."""
     try:
         data = json.loads(content)
     except (ValueError, RecursionError):
@@ -244,7 +244,7 @@ def read_result(content: str) -> Result:
 def _flatten(data: Any) -> list[Field]:
     fields: list[Field] = []
     records = 0
-    # A stack of its own: results may be nested deeper than Python calls can be.
+    # An explicit stack: results may be nested deeper than Python's recursion limit.
     waiting: list[tuple[Any, tuple[str, ...], int]] = [(data, (), 0)]
     while waiting and len(fields) < MAX_FIELDS:
         value, path, record = waiting.pop()
@@ -263,12 +263,12 @@ def _flatten(data: Any) -> list[Field]:
 
 
 def text_words(text: str) -> frozenset[str]:
-    """Lower-case words of three letters or more."""
+    """Lowercase words of three letters or more."""
     return frozenset(re.findall(r"[^\W\d_]{3,}", text.lower()))
 
 
 def content_text(content: Any) -> str:
-    """The text of a message content, which may be null or a list of parts."""
+    """The text of a message's content, which may be null or a list of parts."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -280,7 +280,7 @@ def content_text(content: Any) -> str:
 
 
 def spaced(name: str) -> str:
-    """An identifier as words: "orderId" and "order_id" are "order id"."""
+    """An identifier as words: "orderId" and "order_id" become "order id"."""
     apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
     return re.sub(r"[_\-.\s]+", " ", apart).strip().lower()
 

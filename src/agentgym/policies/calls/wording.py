@@ -1,4 +1,4 @@
-"""The frozen wording of messages to the user: questions and closing answers."""
+"""The fixed wording of messages to the user: questions and final answers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _NO_ARTICLE = frozenset(
     "a an the this that these those your my their what which who whose when where why "
     "how whether if".split()
 )
-"""First words of descriptions that no article goes before."""
+"""First words of descriptions that take no article."""
 
 
 def parameter_schemas(tool: Tool) -> dict[str, Mapping[str, Any]]:
-    """Schemas of all parameters, those included that are only said to be required."""
+    """Schemas of all parameters, including those that are only listed as required."""
     given: dict[str, Any] = {**tool.properties}
     for name in sorted(tool.required - given.keys()):
         given[name] = True
@@ -28,23 +28,23 @@ def parameter_schemas(tool: Tool) -> dict[str, Mapping[str, Any]]:
 
 
 def described(name: str, schema: Mapping[str, Any]) -> str:
-    """What a parameter is called when the user is asked for it."""
+    """How a question to the user names a parameter."""
     return str(schema.get("description") or spaced(name))
 
 
 def asking_words(about: str) -> str:
-    """The wording of a question."""
+    """The text of a question."""
     first = about.split(maxsplit=1)[0].lower() if about.split() else ""
     article = "" if first in _NO_ARTICLE else "the "
     return f"Could you please tell me {article}{about}?"
 
 
 def closing_words(last: Called | None) -> str:
-    """The wording of a closing answer: what the last tool said, in short."""
+    """The text of a final answer: a summary of the last tool result."""
     if last is None:
         return "Thank you for your message. Nothing else needs to be done."
     facts = [
         f"{f.key}: {f.value}" for f in last.result.fields[:6] if f.value is not None
     ]
-    # A closing answer asks nothing, whatever a tool's texts say.
+    # A final answer must not contain questions, even if the tool's texts do.
     return f"It is done. {'; '.join(facts)}.".replace("?", ".")

@@ -1,1 +1,1 @@
-"""A scenario of thirty-two desks, each with tools of its own."""
+"""The service_desks scenario: 32 desks, each with different tools."""

@@ -1,8 +1,8 @@
-"""Desks: what each can do, what people ask there, and what is right to do then.
+"""Desks: their tools, the requests of their users, and the right calls.
 
-A desk is a JSON file in `data`. An intent has the ways in which people put it
-(`requests`; `vague` ones leave out the value that `asks` names, which one of `replies`
-gives), and `courses`: the calls that are right, for each way the world may turn out.
+A desk is a JSON file in `data`. An intent has several phrasings (`requests`; the
+`vague` ones omit the value that `asks` names, and one of the `replies` provides it),
+and `courses`: the right calls for each possible state of the world.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HELDOUT = ("hotel", "hr")
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A call that is right, and what comes back; values stand in braces."""
+    """A right call and its result; values are in braces."""
 
     tool: str
     arguments: dict[str, Any]
@@ -30,7 +30,7 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """Something that people want."""
+    """Something that users want."""
 
     name: str
     requests: tuple[str, ...]
@@ -42,10 +42,10 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """A place with tools.
+    """A desk with its tools and intents.
 
     Attributes:
-        values: What stands in braces, by name: a `pattern` of characters, `choices`,
+        values: The values in braces, by name: a `pattern` of characters, `choices`,
             or a `kind` such as "date".
     """
 
@@ -56,13 +56,13 @@ class Desk:
     intents: tuple[Intent, ...]
 
     def about(self, tool: str, parameter: str) -> str:
-        """What a parameter is called when somebody is asked for it."""
+        """How a question to the user names a parameter."""
         definition = next(t for t in self.tools if t["name"] == tool)
         return str(definition["parameters"]["properties"][parameter]["description"])
 
 
 def desk_names(split: Split) -> list[str]:
-    """Desks of a split: no tool of one is in another."""
+    """The desks of a split; splits share no tools."""
     if split == "validation":
         return list(_VALIDATION)
     if split == "heldout":
@@ -88,7 +88,7 @@ def load_desk(name: str) -> Desk:
 
 @lru_cache(maxsize=1)
 def load_chatter() -> dict[str, list[str]]:
-    """What people write around a request, at any desk."""
+    """Texts that users write around a request, at any desk."""
     chatter: dict[str, list[str]] = _read("_chatter.json")
     return chatter
 

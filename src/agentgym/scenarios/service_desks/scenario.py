@@ -1,8 +1,8 @@
-"""The scenario of service desks: learning to use tools, whichever they are.
+"""The service_desks scenario: using tools that were not seen in training.
 
-Thirty-two desks, from a clinic to a waste office, each with about twelve tools of its
-own. Those of the splits differ, so what is measured is how well an agent uses tools
-that it has never seen. Tools answer what the task says, as in a tasks file.
+There are 32 desks, from a clinic to a waste office, each with about twelve different
+tools. Splits share no tools, so this measures how well an agent uses unseen tools.
+Tools return what the task says, as in a task file.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from agentgym.scenarios.task_file.line import TaskLine, read_task
 from agentgym.scenarios.task_file.scenario import TaskFileEnvironment, make_task
 
 _TOGETHER = 4
-"""Desks of one iteration: a policy reads their tools once for all their tasks."""
+"""Desks in one iteration: a policy reads a desk's tools once for all its tasks."""
 
 
 class ServiceDesks(ConfiguredScenario):
-    """Requests at desks with tools of their own."""
+    """Requests at desks that each have different tools."""
 
     name = "service_desks"
-    description = "32 desks with 380 tools, from clinic to town hall: unseen tools"
+    description = "32 desks with 380 tools, from clinic to town hall; unseen tools"
     difficulty = "hard"
     estimated_time = "two minutes"
     options = {"tool_failure_rate": 0.0, "patience": 1}
     measures = ("asking",)
 
     def tasks(self, split: Split, seed: int, count: int) -> list[Task]:
-        """Requests; splits share no desk, no wording and no name."""
+        """See `Scenario`. Splits share no desks, phrasings or names."""
         desks = _desks(split, seed)
         return [
             _task(desks[i % len(desks)], split, f"{split}-{seed}-{i}")
@@ -42,11 +42,11 @@ class ServiceDesks(ConfiguredScenario):
         ]
 
     def environment(self) -> type[TaskFileEnvironment]:
-        """One that offers the tools of the task's desk."""
+        """An environment with the tools of the task's desk."""
         return TaskFileEnvironment
 
     def measure(self, trajectory: Trajectory) -> dict[str, tuple[float, float]]:
-        """Whether a request that lacks something is met with a question for it."""
+        """How often the agent asks for a value that the request lacks."""
         line: TaskLine = trajectory.task.goal
         if not line.answers or not trajectory.steps:
             return {}
@@ -54,16 +54,16 @@ class ServiceDesks(ConfiguredScenario):
         return {"asking": (float(first.correct is True and not first.calls), 1.0)}
 
     def success_criteria(self) -> dict[str, float]:
-        """What to strive for."""
+        """The targets of a training."""
         return {"tool_reliability": 0.9}
 
     def training_defaults(self) -> dict[str, Any]:
-        """Many tasks in an update: what holds for all tools is to be learned."""
+        """Large batches, to learn what holds for all tools."""
         return {"episodes": 20_000, "eval_every": 5_000, "batch_size": 48}
 
 
 def _desks(split: Split, seed: int) -> list[str]:
-    """In training a few at a time, every desk once in a round of iterations."""
+    """In training, a few desks per seed; consecutive iterations cover all of them."""
     names = desk_names(split)
     if split != "train":
         return names
@@ -78,5 +78,5 @@ def _task(desk: str, split: Split, name: str) -> Task:
         make_line(load_desk(desk), split, random.Random(f"{desk} {name}"), name)
     )
     if line is None:
-        raise ScenarioError(f"Desk '{desk}' makes a task that {problems[0]}.")
+        raise ScenarioError(f"Desk '{desk}' created an invalid task: it {problems[0]}.")
     return make_task(line, split)

@@ -1,4 +1,4 @@
-"""Makes tasks of a desk, as lines of a tasks file."""
+"""Generates a desk's tasks as lines of a task file."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ _SIDE_FACT = 0.1
 _GREETING = 0.35
 _CLOSING = 0.3
 _MISSPELT = 0.08
-"""Shares of messages in which such a thing is found."""
+"""Shares of messages with such an element."""
 
 
 @dataclass(slots=True)
 class _Wish:
-    """One intent, worded and with its values filled in."""
+    """An intent with its phrasing and values."""
 
     text: str
     plan: list[Due]
     answers: dict[str, str] = field(default_factory=dict)
     numbers: list[tuple[str, str]] = field(default_factory=list)
-    """Numbers in the text, each with the name of its kind."""
+    """The numbers in the text, with the names of their kinds."""
 
 
 def make_line(desk: Desk, split: Split, rng: random.Random, id_: str) -> dict[str, Any]:
-    """A message with one request or two, and what would be right to do."""
+    """A message with one or two requests, and the right calls."""
     values = Values(split, rng)
     two = rng.random() < _TWO_REQUESTS
     intents = [i for i in desk.intents if not two or any(i.courses)]
@@ -105,7 +105,7 @@ def _message(
     split: Split,
     rng: random.Random,
 ) -> str:
-    """What people write: requests, and much that does not matter."""
+    """The user's message: requests and irrelevant text around them."""
     chatter = _chatter(split)
     parts = [wishes[0].text]
     if len(wishes) > 1:
@@ -125,7 +125,7 @@ def _message(
         parts.append(rng.choice(chatter["closings"]))
     if rng.random() < _GREETING:
         parts.insert(0, rng.choice(chatter["greetings"]))
-    # Greetings and what leads over to a second request have their own punctuation.
+    # Greetings and transitions to a second request have their own punctuation.
     own = {*chatter["greetings"], *chatter["next"]}
     ended = [part if part in own else closed(part) for part in parts[:-1]]
     return " ".join([*ended, parts[-1]])
@@ -137,7 +137,7 @@ def _chatter(split: Split) -> dict[str, list[str]]:
 
 
 def _orders(plans: Sequence[Sequence[Due]]) -> list[list[Due]]:
-    """Requests may be served in any order, each of them in its own."""
+    """All right orders: requests in any order, the calls of each in sequence."""
     turns = [number for number, plan in enumerate(plans) for _ in plan]
     courses = []
     for order in sorted(set(itertools.permutations(turns))):
@@ -155,7 +155,7 @@ def _text(template: str, filling: Mapping[str, Any]) -> str:
 
 
 def _filled(value: Any, filling: Mapping[str, Any]) -> Any:
-    """A JSON value with its slots filled; one that is nothing else keeps its type."""
+    """A JSON value with its slots filled; a lone slot keeps its value's type."""
     if isinstance(value, str):
         slot = _SLOT.fullmatch(value)
         return filling[slot[1]] if slot else _text(value, filling)

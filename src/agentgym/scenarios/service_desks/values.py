@@ -1,4 +1,4 @@
-"""Values that people write: numbers, dates, names, addresses."""
+"""Random values for requests: numbers, dates, names, addresses."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ATOM = re.compile(r"(\[A-Z\]|\[0-9\]|[A-Za-z0-9-])(?:\{(\d+)\})?")
 
 
 class Values:
-    """Draws values of one split."""
+    """Draws the values of one split."""
 
     def __init__(self, split: Split, rng: random.Random) -> None:
         self._rng = rng
@@ -56,7 +56,7 @@ class Values:
         }
 
     def draw(self, spec: Mapping[str, Any]) -> Any:
-        """A value as a desk describes it."""
+        """Draws a value that fits a desk's description."""
         if "pattern" in spec:
             return self._of_pattern(spec["pattern"])
         if "choices" in spec:
@@ -64,7 +64,7 @@ class Values:
         return self._kinds[spec["kind"]]()
 
     def near(self, value: str) -> str:
-        """A number that is easily taken for the given one."""
+        """A number that looks similar to the given one."""
         at = self._rng.choice([i for i, c in enumerate(value) if c.isdigit()])
         digit = (int(value[at]) + self._rng.randint(1, 9)) % 10
         return f"{value[:at]}{digit}{value[at + 1 :]}"

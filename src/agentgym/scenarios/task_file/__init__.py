@@ -1,1 +1,1 @@
-"""A scenario whose tasks are the lines of a user's own file."""
+"""The task_file scenario: its tasks are the lines of a user's file."""

@@ -1,10 +1,10 @@
-"""Reads the format of the Berkeley Function Calling Leaderboard.
+"""Imports tasks in the format of the Berkeley Function Calling Leaderboard (BFCL).
 
-A question has `id`, `question` (turns of messages) and `function` (definitions whose
-types are Python's: "dict", "float", "tuple"). An answer has the `id` and
-`ground_truth`: calls, each `{name: {parameter: [acceptable values]}}`, of which ""
-means that the parameter may be left out. A question without an answer is one where no
-call is right. Both files may be one JSON array or one JSON object a line.
+A question has `id`, `question` (turns of messages) and `function` (definitions with
+Python's types: "dict", "float", "tuple"). An answer has the `id` and `ground_truth`: a
+list of calls, each `{name: {parameter: [accepted values]}}`, where "" means that the
+parameter is optional. Without a file of answers, no call is right. Both files may be a
+JSON array or JSON Lines.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ _TYPES = {
     "str": "string",
     "bigint": "integer",
 }
-"""Types of other languages, in lower case. Those unknown here allow anything."""
+"""Types of other languages, in lower case. Unknown types allow anything."""
 _JSON_TYPES = frozenset("object number integer array boolean string null".split())
 
 
 def import_bfcl(
     questions: Path | str, answers: Path | str | None, output: Path | str
 ) -> tuple[int, list[str]]:
-    """Writes a tasks file, as `read_bfcl` reads it; all of it or nothing.
+    """Converts questions to a task file, which is written completely or not at all.
 
     Returns:
-        How many tasks were written, and why others were left out.
+        The number of tasks written, and the reasons why others were skipped.
 
     Raises:
-        FormatError: A file cannot be read or written, or gave no task.
+        FormatError: A file can't be read or written, or contains no valid question.
     """
     count, left_out = 0, []
     try:
@@ -66,29 +66,27 @@ def import_bfcl(
                     file.write(json.dumps(line, ensure_ascii=False) + "\n")
                     count += 1
             if not count:
-                first = f" The first was left out: {left_out[0]}." if left_out else ""
-                raise FormatError(f"{questions} gave no task.{first}")
+                first = f" First problem: {left_out[0]}." if left_out else ""
+                raise FormatError(f"{questions} contains no valid question.{first}")
     except OSError as error:
-        raise FormatError(
-            f"{output} cannot be written: {error.strerror or error}."
-        ) from None
+        raise FormatError(f"Can't write {output}: {error.strerror or error}.") from None
     return count, left_out
 
 
 def read_bfcl(
     questions: Path | str, answers: Path | str | None = None
 ) -> Iterator[tuple[dict[str, Any] | None, str]]:
-    """Turns questions into lines of a tasks file.
+    """Converts questions to lines of a task file.
 
     Args:
         questions: The file of questions.
         answers: The file of possible answers; without it, no call is ever right.
 
     Yields:
-        A line and "", or None and why a question was left out.
+        A line and "", or None and the reason why a question was skipped.
 
     Raises:
-        FormatError: A file cannot be read, or is no such file.
+        FormatError: A file can't be read or has another format.
     """
     known = {} if answers is None else _answers(Path(answers))
     for number, entry in enumerate(_entries(Path(questions)), start=1):
@@ -103,7 +101,7 @@ def read_bfcl(
         try:
             line = _convert(entry, known.get(str(entry.get("id"))))
         except KeyError as error:
-            yield None, f"{where}: something has no {error}"
+            yield None, f"{where}: missing field {error}"
             continue
         except (TypeError, ValueError, AttributeError) as error:
             yield None, f"{where}: {error}"
@@ -135,7 +133,7 @@ def _convert(entry: Mapping[str, Any], truth: Any) -> dict[str, Any]:
     calls = []
     for call in truth or ():
         if not isinstance(call, dict) or len(call) != 1:
-            raise ValueError("its answer is no list of {name: {parameter: [values]}}")
+            raise ValueError("its answer isn't a list of {name: {parameter: [values]}}")
         ((name, arguments),) = call.items()
         tool = names.get(name, name)
         properties = schemas.get(tool, {}).get("properties", {})
@@ -152,7 +150,7 @@ def _convert(entry: Mapping[str, Any], truth: Any) -> dict[str, Any]:
         "id": str(entry["id"]),
         "messages": _messages(entry.get("question")),
         "tools": tools,
-        # Several calls answer one question: they belong together, in any order.
+        # The calls of one answer are parallel calls, in any order.
         "expected": [calls] if len(calls) > 1 else calls,
     }
 
@@ -164,13 +162,13 @@ def _messages(question: Any) -> list[Any]:
         raise ValueError("has no question")
     if isinstance(question[0], list):
         if len(question) > 1:
-            raise ValueError("has several turns, which are not read")
+            raise ValueError("has several turns, which aren't supported")
         question = question[0]
     return list(question)
 
 
 def _schema(schema: Any, default: str = "") -> dict[str, Any]:
-    """A schema with the types of JSON."""
+    """A schema with JSON's types."""
     if not isinstance(schema, dict):
         return {}
     made = dict(schema)
@@ -179,7 +177,7 @@ def _schema(schema: Any, default: str = "") -> dict[str, Any]:
     made.pop("type", None)
     if known in _JSON_TYPES:
         made["type"] = known
-    # Not a keyword of JSON schema on a parameter; lists of required names are.
+    # On a parameter, JSON Schema has no such keyword; only lists of names are valid.
     if not isinstance(made.get("required", []), list):
         del made["required"]
     if isinstance(made.get("properties"), dict):
@@ -190,7 +188,7 @@ def _schema(schema: Any, default: str = "") -> dict[str, Any]:
 
 
 def _accepted(values: Any, schema: Any) -> dict[str, Any]:
-    """The rule of a list of acceptable values."""
+    """The rule for a list of accepted values."""
     if not isinstance(values, list):
         values = [values]
     rule: dict[str, Any] = {
@@ -203,7 +201,7 @@ def _accepted(values: Any, schema: Any) -> dict[str, Any]:
 
 
 def _nested(value: Any, schema: Any) -> Any:
-    """In objects, each field has a list of acceptable values as well."""
+    """In objects, each field also has a list of accepted values."""
     if isinstance(value, dict):
         properties = schema.get("properties", {}) if isinstance(schema, dict) else {}
         return {
@@ -221,14 +219,14 @@ def _answers(path: Path) -> dict[str, Any]:
     for entry in _entries(path):
         if not isinstance(entry, dict) or "ground_truth" not in entry:
             raise FormatError(
-                f"{path} holds no possible answers: an entry has no ground_truth."
+                f"{path} isn't a file of answers: an entry has no ground_truth."
             )
         found[str(entry.get("id"))] = entry["ground_truth"]
     return found
 
 
 def _entries(path: Path) -> Iterator[Any]:
-    """Entries of a JSON array, or of JSON lines."""
+    """The entries of a JSON array or of JSON Lines."""
     try:
         with path.open(encoding="utf-8-sig") as file:
             start = file.read(1)
@@ -244,13 +242,13 @@ def _entries(path: Path) -> Iterator[Any]:
                     yield _entry(path, number, line)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise FormatError(f"{path} cannot be read: {reason}.") from None
+        raise FormatError(f"Can't read {path}: {reason}.") from None
     except (json.JSONDecodeError, RecursionError) as error:
-        raise FormatError(f"{path} is no JSON: {error}.") from None
+        raise FormatError(f"{path} isn't valid JSON: {error}.") from None
 
 
 def _entry(path: Path, number: int, line: str) -> Any:
     try:
         return json.loads(line)
     except ValueError as error:
-        raise FormatError(f"{path}, line {number} is no JSON: {error}.") from None
+        raise FormatError(f"{path}, line {number}: invalid JSON: {error}.") from None

@@ -1,16 +1,16 @@
-"""What a task expects: calls in order or in any, and which arguments will do.
+"""The expected calls of a task, their order and their arguments.
 
-An expected argument is a JSON value, which must be equal, or one of
+An expected argument is a JSON value, which must be equal, or one of these rules:
 
-    {"one_of": [...]}                any of these, each a value or one of this list
-    {"regex": "[A-Z]{3}"}            text that matches as a whole
-    {"near": 2.5, "within": 0.1}     a number
-    {"any": true}                    whatever the schema allows
-    {"exact": {...}}                 this very value, for objects that look like these
+    {"one_of": [...]}                any of these values or rules
+    {"regex": "[A-Z]{3}"}            a text that matches completely
+    {"near": 2.5, "within": 0.1}     a number in this range
+    {"any": true}                    any value that the schema allows
+    {"exact": {...}}                 exactly this value, if it looks like a rule itself
 
-each of which may also say `"optional": true` (it may be left out) and `"loose": true`
-(texts may differ in case, spaces and punctuation). They may stand inside of objects and
-lists as well.
+Each rule may also have `"optional": true` (the argument may be omitted) and `"loose":
+true` (texts may differ in case, spaces and punctuation). Rules also work inside objects
+and lists.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from agentgym.core.tools import Tool, ToolCall
 from agentgym.errors import did_you_mean
 
 MAX_CALLS = 64
-"""Calls that a task may expect, all courses together."""
+"""Maximum number of expected calls in a task, over all courses."""
 MAX_DEPTH = 16
-"""How deep expected values may be nested."""
+"""Maximum nesting depth of expected values."""
 
 _KINDS: dict[str, frozenset[str]] = {
     "one_of": frozenset(),
@@ -36,13 +36,13 @@ _KINDS: dict[str, frozenset[str]] = {
     "any": frozenset(),
     "exact": frozenset(),
 }
-"""What makes an object a rule instead of a value, and what else it must say."""
+"""The key that makes an object a rule, and the other keys it needs."""
 _FLAGS = frozenset({"optional", "loose"})
 _MISSING = object()
 
 
 def rule_of(wanted: Any) -> str:
-    """The kind of rule that an expected value is; "" if it is a plain value."""
+    """The kind of rule; "" for a plain value."""
     if not isinstance(wanted, dict):
         return ""
     kinds = [kind for kind in _KINDS if kind in wanted]
@@ -53,12 +53,12 @@ def rule_of(wanted: Any) -> str:
 
 
 def is_optional(wanted: Any) -> bool:
-    """Whether an argument may be left out."""
+    """Whether an argument may be omitted."""
     return bool(rule_of(wanted)) and wanted.get("optional") is True
 
 
 def matches(wanted: Any, given: Any, loose: bool = False) -> bool:
-    """Whether a value will do."""
+    """Whether a value fits a rule or an expected value."""
     kind = rule_of(wanted)
     if kind:
         loose = loose or wanted.get("loose") is True
@@ -95,7 +95,7 @@ def matches(wanted: Any, given: Any, loose: bool = False) -> bool:
 
 
 def same(one: Any, other: Any, loose: bool = False) -> bool:
-    """Whether two JSON values are equal; 1 and 1.0 are, 1 and true are not."""
+    """Whether two JSON values are equal: 1 equals 1.0, but not true."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, dict) and isinstance(other, dict):
@@ -112,7 +112,7 @@ def same(one: Any, other: Any, loose: bool = False) -> bool:
 
 
 def samples(wanted: Any) -> list[Any]:
-    """Values that will do, as far as they can be listed, to be held to a schema."""
+    """Values that fit a rule, as far as they can be listed, to check with a schema."""
     kind = rule_of(wanted)
     if kind == "one_of":
         return [value for one in wanted["one_of"] for value in samples(one)]
@@ -135,9 +135,9 @@ def samples(wanted: Any) -> list[Any]:
 
 
 def rule_problems(wanted: Any, where: str, depth: int = 0) -> Iterator[str]:
-    """What is wrong with an expected value itself."""
+    """The problems of an expected value."""
     if depth > MAX_DEPTH:
-        yield f"{where} is nested more than {MAX_DEPTH} deep"
+        yield f"{where} is nested more than {MAX_DEPTH} levels deep"
         return
     kind = rule_of(wanted)
     if kind:
@@ -161,7 +161,7 @@ def rule_problems(wanted: Any, where: str, depth: int = 0) -> Iterator[str]:
         if not _is_number(wanted["near"]) or not _is_number(wanted.get("within")):
             yield f"{where}: near and within should both be numbers"
         elif wanted["within"] < 0:
-            yield f"{where}: within should not be below 0"
+            yield f"{where}: within should be at least 0"
     elif kind == "any":
         if wanted["any"] is not True:
             yield f"{where}: any should be true"
@@ -175,17 +175,17 @@ def rule_problems(wanted: Any, where: str, depth: int = 0) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExpectedCall:
-    """A call that is due."""
+    """An expected call."""
 
     name: str
     arguments: Mapping[str, Any]
 
     def accepts(self, call: ToolCall, tool: Tool | None) -> bool:
-        """Whether this is the call. What a schema gives by default may be left out."""
+        """Whether a call matches. Arguments with a default may be omitted."""
         return call.name == self.name and not self.wrong(call, tool)
 
     def wrong(self, call: ToolCall, tool: Tool | None) -> frozenset[str]:
-        """Parameters of a call of this tool that have wrong values, or lack theirs."""
+        """The parameters with wrong or missing values, in a call of this tool."""
         defaults = {
             name: schema["default"]
             for name, schema in (tool.properties if tool else {}).items()
@@ -208,33 +208,33 @@ class ExpectedCall:
 
 
 Course = Sequence[Sequence[ExpectedCall]]
-"""Steps in order; the calls of one step belong together, in any order."""
+"""Steps in order; the calls of one step may come in any order."""
 
 
 class Progress:
-    """How far an episode is in the courses that would all be right."""
+    """The progress of an episode through alternative right courses."""
 
     def __init__(self, courses: Sequence[Course], tools: Mapping[str, Tool]) -> None:
         self._tools = tools
-        # Of each course that fits so far: the step it is at, and its calls made.
+        # For each course that still fits: its current step and the calls made there.
         self._at: list[tuple[Course, int, tuple[ToolCall, ...]]] = [
             (course, 0, ()) for course in courses
         ]
 
     @property
     def finished(self) -> bool:
-        """Whether nothing more is due."""
+        """Whether no more calls are expected."""
         return any(at == len(course) for course, at, _ in self._at)
 
     @property
     def share(self) -> float:
-        """Part of the calls that were made, in the course that is furthest."""
+        """Share of the expected calls that were made, in the most advanced course."""
         return max((_share(*state) for state in self._at), default=0.0)
 
     def nearly(self, call: ToolCall) -> frozenset[str] | None:
-        """What is wrong with a call, beside the one due that is nearest to it.
+        """The wrong parameters of a call, compared with the closest expected call.
 
-        None if no call of its tool is due.
+        None if no call of this tool is expected now.
         """
         tool = self._tools.get(call.name)
         wrong = [
@@ -247,11 +247,11 @@ class Progress:
         return min(wrong, key=len, default=None)
 
     def take(self, call: ToolCall, *, counts: bool = True) -> bool:
-        """Whether a call is right.
+        """Returns whether a call is right, and records it.
 
         Args:
             call: The call.
-            counts: Whether it is made by this; a fault may have kept it from running.
+            counts: Whether to record it; False if a fault kept it from running.
         """
         left = []
         for course, at, made in self._at:
@@ -268,7 +268,7 @@ class Progress:
     def _assignable(
         self, calls: Sequence[ToolCall], due: Sequence[ExpectedCall]
     ) -> bool:
-        """Whether each call can be one of those due, no two the same one."""
+        """Whether each call can be matched with a different expected call."""
         taken: dict[int, int] = {}
 
         def place(index: int, seen: set[int]) -> bool:
@@ -290,10 +290,10 @@ class Progress:
 def read_expected(
     value: Any, tools: Mapping[str, Tool]
 ) -> tuple[list[Course], list[str]]:
-    """Reads the field `expected`: a course, or several of which any will do.
+    """Reads the field `expected`: one course or several alternatives.
 
     Returns:
-        The courses, and what is wrong with them.
+        The courses, and their problems.
     """
     problems: list[str] = []
     if isinstance(value, dict) and value.keys() == {"any_of"}:
@@ -338,7 +338,7 @@ def _read_call(
         return None
     for field in value.keys() - {"name", "arguments"}:
         near = did_you_mean(field, ("name", "arguments"))
-        problems.append(f"{where}: nothing reads '{field}'.{near}".rstrip("."))
+        problems.append(f"{where}: unknown field '{field}'.{near}".rstrip("."))
     arguments = value.get("arguments", {})
     if not isinstance(arguments, dict):
         problems.append(f"{where}.arguments should be an object")
@@ -346,7 +346,7 @@ def _read_call(
     tool = tools.get(value["name"])
     if tool is None:
         near = did_you_mean(value["name"], tools)
-        problems.append(f"{where}: there is no tool '{value['name']}'.{near}")
+        problems.append(f"{where}: unknown tool '{value['name']}'.{near}")
         return None
     problems += _argument_problems(arguments, tool, f"{where}.arguments")
     return ExpectedCall(tool.name, arguments)

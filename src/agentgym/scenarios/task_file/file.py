@@ -1,7 +1,7 @@
-"""A tasks file: read line by line, checked, and split, in bounded memory.
+"""Task files: read line by line, validated and split, with limited memory.
 
-Of a task nothing is kept but where its line begins, a hash of its id, and a number for
-its tool set. So a file may be larger than the memory.
+AgentGym keeps only the offset of each line, a hash of its id, and the number of its
+tool set, so a file may be larger than memory.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _Splits = npt.NDArray[np.int8]
 
 _SHARES = {"train": 0.6, "validation": 0.2, "heldout": 0.2}
 _OPEN = len(SPLITS)
-"""Stands for a split that the file leaves open."""
+"""Stands for a split that the line doesn't name."""
 _MOST = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """Something wrong in a file."""
+    """A problem in a line of a file."""
 
     line: int
     text: str
@@ -54,17 +54,17 @@ class Mistake:
 
 @dataclass(slots=True)
 class Report:
-    """What a check found.
+    """The result of checking a file.
 
     Attributes:
-        mistakes: By line; no more than were asked for.
-        stopped: Whether there were too many, so that the rest was not read.
-        tasks: Lines that hold a task.
-        counts: Tasks of each split, and of each difficulty.
-        tools: Different names of tools.
-        unseen: Whether no tool is in two splits.
-        unjudged: Tasks that leave it to others to say what is right.
-        code: A `module:function` that the file names, and its line; None without any.
+        mistakes: The problems, by line, up to the given maximum.
+        stopped: Whether checking stopped early because of too many problems.
+        tasks: Number of tasks.
+        counts: Number of tasks per split and per difficulty.
+        tools: Number of different tool names.
+        unseen: Whether splits share no tools.
+        unjudged: Number of tasks with neither `expected` nor `check`.
+        code: The first `module:function` in the file, with its line; None without any.
     """
 
     mistakes: list[Mistake] = field(default_factory=list)
@@ -78,7 +78,7 @@ class Report:
 
 
 class TaskIndex:
-    """Where the tasks of a file are, by split."""
+    """The positions of a file's tasks, by split."""
 
     def __init__(
         self, path: Path, offsets: array[int], splits: _Splits, given: Given
@@ -89,11 +89,11 @@ class TaskIndex:
         self._offsets = {split: where[splits == i] for i, split in enumerate(SPLITS)}
 
     def count(self, split: Split) -> int:
-        """Tasks of a split."""
+        """Number of tasks in a split."""
         return len(self._offsets[split])
 
     def read(self, split: Split, positions: Sequence[int]) -> list[TaskLine]:
-        """Tasks of a split by their positions in it.
+        """Reads tasks by their positions in a split.
 
         Raises:
             FormatError: The file has changed since it was indexed.
@@ -107,8 +107,8 @@ class TaskIndex:
                     line, _ = read_line(raw, self._given)
                     if line is None:
                         raise FormatError(
-                            f"{self._path} has changed since training began. Put it "
-                            "back, or start anew."
+                            f"{self._path} has changed since training started. Restore "
+                            "it, or start a new training."
                         )
                     lines.append(line)
         except OSError as error:
@@ -119,15 +119,15 @@ class TaskIndex:
 def open_tasks(
     path: Path | str, given: Given = NOTHING_GIVEN
 ) -> tuple[TaskIndex, Report]:
-    """Checks a file and finds its tasks; remembered while the file stays the same.
+    """Validates and indexes a file; cached until the file changes.
 
     Args:
         path: The file.
-        given: What its lines may leave out.
+        given: Defaults for all its lines.
 
     Raises:
-        ConfigError: It cannot be read.
-        FormatError: It has mistakes; the first is named.
+        ConfigError: The file can't be read.
+        FormatError: The file has problems; the message has the first.
     """
     path = Path(path)
     try:
@@ -144,27 +144,27 @@ def _open_tasks(
     report, index = _scan(path, most=1, given=given)
     if report.mistakes:
         raise FormatError(
-            f"{path.name}, {report.mistakes[0]}. All mistakes: agentgym tasks check "
-            f"{path}"
+            f"{path.name}, {report.mistakes[0]}. To see all problems, run: agentgym "
+            f"tasks check {path}"
         )
     for split in SPLITS:
         if not index.count(split):
             raise FormatError(
-                f"{path.name} has no task of the split '{split}'. Give some lines "
-                "that split, or give none a split, and at least three tasks."
+                f"{path.name} has no task in split '{split}'. Assign some lines to it, "
+                "or assign no splits at all and provide at least three tasks."
             )
     return index, report
 
 
 def check_file(path: Path | str, most: int = _MOST) -> Report:
-    """Finds the mistakes of a file. Nothing that it names is run.
+    """Checks a file for problems, without running any code that it names.
 
     Args:
         path: The file.
-        most: Mistakes after which to stop.
+        most: Stop after this many problems.
 
     Raises:
-        ConfigError: The file cannot be read.
+        ConfigError: The file can't be read.
     """
     return _scan(Path(path), most)[0]
 
@@ -183,7 +183,7 @@ def _scan(
             report.stopped = True
             break
         if raw is None:
-            text = f"longer than {MAX_LINE >> 20} MiB; a task must fit into that"
+            text = f"too long; a line may have at most {MAX_LINE >> 20} MiB"
             report.mistakes.append(Mistake(number, text))
             continue
         line, problems = read_line(raw, given)
@@ -210,7 +210,7 @@ def _scan(
         if line.code and report.code is None:
             report.code = (line.code[0], number)
     if not len(offsets) and not report.mistakes:
-        report.mistakes.append(Mistake(1, "the file holds no task"))
+        report.mistakes.append(Mistake(1, "the file contains no task"))
     room = max(0, most - len(report.mistakes))
     report.mistakes += _duplicates(ids, numbers, room)
     report.mistakes.sort(key=lambda mistake: mistake.line)
@@ -223,10 +223,10 @@ def _scan(
 
 
 def _lines(path: Path) -> Iterator[tuple[int, int, bytes | None]]:
-    """Number, offset and bytes of each line that is not blank; None if too long."""
+    """Number, offset and bytes of each non-blank line; None if it is too long."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
-            raise ConfigError(f"{path} is no file. Name a file of tasks, one a line.")
+            raise ConfigError(f"{path} isn't a file. Pass a file with one task a line.")
         with path.open("rb", buffering=1 << 20) as file:
             yield from _lines_of(file)
     except (OSError, ValueError) as error:
@@ -255,15 +255,15 @@ def _lines_of(file: IO[bytes]) -> Iterator[tuple[int, int, bytes | None]]:
 
 
 class _ToolSets:
-    """Which tasks share a tool, directly or by way of others."""
+    """Groups of tasks that share tools, directly or through other tasks."""
 
     def __init__(self) -> None:
         self.names: dict[int, int] = {}
-        """Number of each tool, by the hash of its name."""
+        """The number of each tool, by the hash of its name."""
         self._parents = array("q")
 
     def add(self, names: Sequence[str]) -> int:
-        """The number of one of the tools, all of which now belong together; or -1."""
+        """Joins the tools into one set; returns the number of one of them, or -1."""
         first = -1
         for name in names:
             key = _hash(name)
@@ -274,14 +274,14 @@ class _ToolSets:
             if first < 0:
                 first = root
             elif root != first:
-                # The lower one: numbers must not depend on the order of joining.
+                # The lower number, so that the order of joining doesn't matter.
                 low, high = min(first, root), max(first, root)
                 self._parents[high] = low
                 first = low
         return first
 
     def roots(self, numbers: Sequence[int]) -> _Numbers:
-        """The tool set of each task, -1 for those without tools."""
+        """The tool set of each task; -1 for tasks without tools."""
         return np.array([n if n < 0 else self._root(n) for n in numbers], np.int64)
 
     def _root(self, number: int) -> int:
@@ -297,26 +297,26 @@ def _splits(
     roots: _Numbers,
     given: array[int],
 ) -> _Splits:
-    """The split of each task: as given, else by tool set, else by the task alone."""
+    """The split of each task: as given, else by tool set, else by the task's id."""
     chosen = np.array(given, np.int8)
     is_open = chosen == _OPEN
     if not is_open.any():
         return chosen
     sizes = np.bincount(chosen, minlength=_OPEN + 1)[:_OPEN].astype(float)
     groups = _open_groups(ids, roots, chosen)
-    # Large sets first, each to the split that lacks most; so small ones even out.
+    # Largest sets first, each to the split that lacks most; small ones even out.
     total = len(chosen)
     goals = [_SHARES[split] * total for split in SPLITS]
     for left, members in zip(range(len(groups), 0, -1), groups, strict=True):
         lacks = np.array(goals) - sizes
         if left <= np.count_nonzero(sizes == 0):
-            # The last ones go where there is nothing yet: no split may stay empty.
+            # The last sets go to empty splits: no split may stay empty.
             lacks[sizes > 0] = -np.inf
         at = int(np.argmax(lacks))
         chosen[members] = at
         sizes[at] += len(members)
     if is_open.all() and not sizes.all() and total >= len(SPLITS):
-        # All tasks hang together by their tools: only tasks can be told apart.
+        # All tasks are connected through shared tools, so split by task.
         order = np.argsort(np.frombuffer(ids, np.uint64), kind="stable")
         first = max(1, round(_SHARES["validation"] * total))
         second = max(1, round(_SHARES["heldout"] * total))
@@ -331,9 +331,9 @@ def _open_groups(
     roots: _Numbers,
     chosen: _Splits,
 ) -> list[_Numbers]:
-    """Tasks to be split that belong together, largest groups first.
+    """Groups of tasks to assign to a split, largest first.
 
-    Those that share tools with a task whose split is given are put there at once.
+    Tasks that share tools with a task of a given split join that split here.
     """
     hashes = np.frombuffer(ids, np.uint64)
     is_open = chosen == _OPEN
@@ -342,7 +342,7 @@ def _open_groups(
         chosen[is_open & np.isin(roots, taken)] = split
         is_open = chosen == _OPEN
     places = np.flatnonzero(is_open)
-    # A task without tools is a group of its own.
+    # A task without tools is a separate group.
     keys = np.where(roots[places] < 0, -1 - places, roots[places])
     order = np.argsort(keys, kind="stable")
     starts = np.flatnonzero(np.diff(keys[order], prepend=keys[order][:1] - 1))
@@ -354,7 +354,7 @@ def _unseen(
     splits: _Splits,
     roots: _Numbers,
 ) -> bool:
-    """Whether no tool set is in two splits."""
+    """Whether each tool set is in one split only."""
     pairs = np.unique(np.stack([roots, splits.astype(np.int64)]), axis=1)
     with_tools = pairs[0][pairs[0] >= 0]
     return len(with_tools) == len(np.unique(with_tools))
@@ -367,7 +367,7 @@ def _duplicates(ids: array[int], numbers: array[int], most: int) -> Iterator[Mis
     for place in again[:most]:
         first = numbers[int(order[place - 1])]
         here = numbers[int(order[place])]
-        yield Mistake(here, f"has the id of line {first}; ids must differ")
+        yield Mistake(here, f"same id as line {first}; ids must be unique")
 
 
 def _hash(text: str) -> int:
@@ -377,4 +377,4 @@ def _hash(text: str) -> int:
 
 def _unreadable(path: Path, error: Exception) -> str:
     reason = getattr(error, "strerror", None) or error
-    return f"{path} cannot be read: {reason}."
+    return f"Can't read {path}: {reason}."

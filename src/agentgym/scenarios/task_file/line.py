@@ -1,4 +1,4 @@
-"""One line of a tasks file: reads it, and says all that is wrong with it."""
+"""Reads one line of a task file and reports all its problems."""
 
 from __future__ import annotations
 
@@ -33,40 +33,40 @@ FIELDS = (
     "split",
 )
 MAX_LINE = 4 << 20
-"""Bytes of the longest line that is read."""
+"""Maximum size of a line in bytes."""
 MAX_TOOLS = 256
-"""Tools that one task may offer."""
+"""Maximum number of tools in a task."""
 
 _ROLES = ("system", "user", "assistant", "tool")
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _KNOWN_TOOLS = 2048
 _ANSWER = {"status": "ok"}
-"""What a tool says of which the task says nothing."""
+"""The default answer of a tool that the task has no response for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Response:
-    """What a tool answers to a call."""
+    """A tool's answer to a call."""
 
     to: ExpectedCall | None
-    """Which calls it answers; None for all of its tool."""
+    """The arguments of the calls it answers; None for all calls of the tool."""
     answer: Any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskLine:
-    """A task as it is written.
+    """A task as written in the file.
 
     Attributes:
-        courses: Calls that are right; any of these courses will do. None if a
-            function checks the outcome instead.
-        check: That function, `module:function`.
-        responses: By tool.
-        live: `module:function` of tools that really run.
-        answers: What the user says when asked, by words of the question; each once.
-        split: "" if the file leaves it open.
-        size: Bytes of the line.
+        courses: Alternative courses of right calls. None if a function checks the
+            outcome instead.
+        check: That function, as `module:function`.
+        responses: Answers by tool.
+        live: `module:function` of tools that really run, by tool.
+        answers: The user's replies by words of the question; each is given once.
+        split: "" if the line doesn't name one.
+        size: Size of the line in bytes.
     """
 
     id: str
@@ -83,19 +83,19 @@ class TaskLine:
 
     @property
     def code(self) -> list[str]:
-        """The Python that the line names."""
+        """The Python functions that the line names."""
         return [*([self.check] if self.check else ()), *self.live.values()]
 
     @property
     def best_steps(self) -> int:
-        """Decisions of the shortest right course, one call at a time."""
+        """Number of decisions in the shortest right course, one call at a time."""
         asked = 1 + len(self.answers)
         if self.courses is None:
             return asked + 1
         return asked + min(sum(len(step) for step in course) for course in self.courses)
 
     def answer(self, call: ToolCall) -> Any:
-        """What the line says that a call brings."""
+        """The answer to a call."""
         tool = next((tool for tool in self.tools if tool.name == call.name), None)
         for response in self.responses.get(call.name, ()):
             if response.to is None or response.to.accepts(call, tool):
@@ -105,11 +105,11 @@ class TaskLine:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a line may leave out, because all tasks have it.
+    """Defaults for all tasks of a file.
 
     Attributes:
-        tools: Of the agent that plays.
-        judged: A function judges tasks that do not say themselves what is right.
+        tools: The tools of the agent in training.
+        judged: Whether a function judges tasks without `expected` and `check`.
     """
 
     tools: tuple[Tool, ...] = ()
@@ -126,23 +126,23 @@ def read_line(
 
     Args:
         raw: The line.
-        given: What it may leave out.
+        given: Defaults for all lines.
 
     Returns:
-        The task, if nothing is wrong with it; and all that is.
+        The task, or None if it is invalid; and the problems.
     """
     try:
         value = json.loads(raw.strip(), parse_constant=_no_number)
     except json.JSONDecodeError as error:
-        return None, [f"no JSON: {error.msg} at column {error.colno}"]
+        return None, [f"invalid JSON: {error.msg} at column {error.colno}"]
     except UnicodeDecodeError as error:
-        return None, [f"no UTF-8: byte {error.start + 1} of the line"]
+        return None, [f"invalid UTF-8 at byte {error.start + 1} of the line"]
     except RecursionError:
-        return None, ["no JSON that can be read: nested too deeply"]
+        return None, ["invalid JSON: nested too deeply"]
     except ValueError as error:
-        return None, [f"no JSON that can be read: {error}"]
+        return None, [f"invalid JSON: {error}"]
     if b"\\u" in raw and _has_half_characters(value):
-        return None, ["holds half of a character (a lone surrogate such as \\ud800)"]
+        return None, ["contains half a character (a lone surrogate such as \\ud800)"]
     if not isinstance(value, dict):
         return None, ['should be an object: {"id": ..., "messages": [...], ...}']
     try:
@@ -155,9 +155,9 @@ def read_line(
 def read_task(
     value: Mapping[str, Any], given: Given = NOTHING_GIVEN
 ) -> tuple[TaskLine | None, list[str]]:
-    """Reads what stands on a line; see `read_line`."""
+    """Reads a task from a line's JSON value; see `read_line`."""
     problems = [
-        f"nothing reads the field '{name}'.{did_you_mean(name, FIELDS)}".rstrip(".")
+        f"unknown field '{name}'.{did_you_mean(name, FIELDS)}".rstrip(".")
         for name in value
         if name not in FIELDS
     ]
@@ -184,7 +184,7 @@ def read_task(
         words.strip() and isinstance(said, str) and said.strip()
         for words, said in answers.items()
     ):
-        problems.append("answers should give what the user says by words of a question")
+        problems.append("answers should map words of a question to the user's reply")
     for name, allowed in (("difficulty", DIFFICULTIES), ("split", SPLITS)):
         if name in value and value[name] not in allowed:
             near = did_you_mean(str(value[name]), allowed)
@@ -208,7 +208,7 @@ def read_task(
 
 
 def estimate_difficulty(line: TaskLine) -> Difficulty:
-    """From the number of tools, of calls and questions, and of parameters to fill."""
+    """Estimates it from the number of tools, calls, questions and parameters."""
     decisions = line.best_steps - 1
     named = {
         call.name for course in line.courses or () for step in course for call in step
@@ -236,11 +236,11 @@ def _message_problems(messages: Any) -> Iterator[str]:
     if isinstance(last, dict) and (
         last.get("role") != "user" or not str(last.get("content") or "").strip()
     ):
-        yield "messages should end with what the user says"
+        yield "messages should end with a user message"
 
 
 _tools: OrderedDict[str, Tool | str] = OrderedDict()
-"""Definitions read lately, or what is wrong with them: tasks share their tools."""
+"""Recent definitions, or their problems: a cache, because tasks share tools."""
 
 
 def _read_tools(value: Any, problems: list[str]) -> list[Tool]:
@@ -260,24 +260,24 @@ def _read_tools(value: Any, problems: list[str]) -> list[Tool]:
         if isinstance(known, str):
             problems.append(f"tools[{i}]{known}")
         elif known.name in tools:
-            problems.append(f"tools[{i}]: there are two tools '{known.name}'")
+            problems.append(f"tools[{i}]: two tools are named '{known.name}'")
         else:
             tools[known.name] = known
     return list(tools.values())
 
 
 def _read_tool(definition: Any) -> Tool | str:
-    """The tool, or what is wrong with it."""
+    """The tool, or its problem."""
     if not isinstance(definition, dict):
         return " should be a tool definition"
     try:
         tool = Tool.from_openai(definition)
         if not _TOOL_NAME.fullmatch(tool.name):
             return (
-                f": the name {tool.name!r} should be letters, digits, _ and -, at most "
-                "64"
+                f": the name {tool.name!r} should be at most 64 letters, digits, _ "
+                "and -"
             )
-        # Finds what is no schema, and what cannot be followed.
+        # Finds invalid schemas and unresolvable references.
         tool.check_arguments({})
         for name in tool.properties:
             tool.check_argument(name, None)
@@ -285,7 +285,7 @@ def _read_tool(definition: Any) -> Tool | str:
         return f": {error}"
     except Exception as error:
         name = type(error).__name__
-        return f": its schema cannot be used: {name}: {str(error)[:200]}"
+        return f": invalid schema: {name}: {str(error)[:200]}"
     return tool
 
 
@@ -313,12 +313,12 @@ def _read_responses(
                 continue
             entries.append((where, one["name"], one.get("arguments"), one["answer"]))
     else:
-        problems.append("responses should be answers by tool, or a list of answers")
+        problems.append("responses should map tools to answers, or be a list")
         return {}
     for where, name, arguments, answer in entries:
         if name not in tools:
             near = did_you_mean(name, tools)
-            problems.append(f"{where}: there is no tool '{name}'.{near}")
+            problems.append(f"{where}: unknown tool '{name}'.{near}")
             continue
         to = None
         if arguments is not None:
@@ -335,17 +335,15 @@ def _code_problems(value: Mapping[str, Any], tools: Mapping[str, Tool]) -> list[
         problems.append(f"check {shape}")
     live = value.get("live", {})
     if not isinstance(live, dict):
-        return [*problems, "live should give a module:function by tool"]
+        return [*problems, "live should map tools to module:function"]
     answered = value.get("responses")
     for name, reference in live.items():
         if name not in tools:
-            problems.append(
-                f"live: there is no tool '{name}'.{did_you_mean(name, tools)}"
-            )
+            problems.append(f"live: unknown tool '{name}'.{did_you_mean(name, tools)}")
         if not _is_reference(reference):
             problems.append(f"live.{name} {shape}")
         if isinstance(answered, dict) and name in answered:
-            problems.append(f"'{name}' is in live and in responses; it cannot be both")
+            problems.append(f"tool '{name}' is in both live and responses; remove one")
     return problems
 
 
@@ -354,7 +352,7 @@ def _is_reference(value: Any) -> bool:
 
 
 def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is no number in JSON")
+    raise ValueError(f"{name} isn't a JSON number")
 
 
 def _has_half_characters(value: Any) -> bool:
@@ -370,12 +368,12 @@ def bound_tools(
     load: Callable[[str], Callable[..., Any]],
     dry: Callable[[str], bool] = lambda name: False,
 ) -> list[Tool]:
-    """The line's tools with functions: live ones, or what gives the answers.
+    """Returns the line's tools with functions that run them or return the answers.
 
     Args:
-        line: The task. Its answers win over functions that its tools have already.
-        load: Gives the function that a `module:function` names.
-        dry: Whether a tool must not run.
+        line: The task. Its answers win over functions that its tools already have.
+        load: Returns the function of a `module:function`.
+        dry: Returns whether a tool must not run.
     """
     return [_bound(line, tool, load, dry) for tool in line.tools]
 

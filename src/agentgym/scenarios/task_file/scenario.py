@@ -1,4 +1,4 @@
-"""The scenario of a user's own tasks: `agentgym train --tasks tasks.jsonl`."""
+"""The scenario for a user's own tasks: `agentgym train --tasks tasks.jsonl`."""
 
 from __future__ import annotations
 
@@ -21,27 +21,26 @@ from agentgym.scenarios.task_file.file import TaskIndex, open_tasks
 from agentgym.scenarios.task_file.line import Given, TaskLine, bound_tools
 
 _KEPT = 4096
-"""Tasks that are kept, so that their tools stay the same objects."""
+"""Maximum number of cached tasks; caching keeps their tools the same objects."""
 _KEPT_BYTES = 8 << 20
-"""Bytes of their lines."""
+"""Maximum size of their lines in bytes."""
 _SHOWN_TOOLS = 256
 
 
 class TaskFile(Scenario):
-    """Tasks from a file, each with tools of its own or with those of an agent.
+    """Tasks from a file, each with its own tools or with the agent's.
 
     Options:
         tasks: The file.
-        allow_code: Whether functions that it names may run.
-        reward: `module:function` that judges tasks which do not say themselves what is
-            right; it gets what a `check` gets.
-        dry_run: Names of tools that must not run, with commas between; or "all".
-        sandbox: `module:function` that gives a context manager, entered around every
-            episode.
+        allow_code: Whether to run the functions that the file names.
+        reward: `module:function` that judges tasks without `expected` and `check`; it
+            takes the same arguments as a `check`.
+        dry_run: Comma-separated names of tools that must not run; or "all".
+        sandbox: `module:function` that returns a context manager for each episode.
     """
 
     name = "task_file"
-    description = "Your own tasks, from a file of JSON lines (train --tasks FILE)"
+    description = "Your own tasks, from a JSON Lines file (train --tasks FILE)"
     difficulty = "medium"
     estimated_time = "minutes"
     options = {
@@ -67,8 +66,8 @@ class TaskFile(Scenario):
             self._index, report = open_tasks(self.settings["tasks"], given)
             if reward and not report.unjudged:
                 raise ConfigError(
-                    "Nothing reads reward: every task says itself what is right, with "
-                    "expected or check. Leave it out, or leave those out."
+                    "Option 'reward' is unused: every task has expected or check. "
+                    "Remove it, or remove those fields from some tasks."
                 )
             if report.code is not None and not self.settings["allow_code"]:
                 raise ConfigError(
@@ -78,10 +77,9 @@ class TaskFile(Scenario):
                 )
 
     def tasks(self, split: Split, seed: int, count: int) -> list[Task]:
-        """Draws tasks of the file.
+        """Draws tasks from the file.
 
-        They recur in training. Elsewhere each is given at most once, since measuring
-        it again would say nothing new.
+        Tasks repeat in training only: measuring on a task twice adds no information.
         """
         index = self._tasks()
         total = index.count(split)
@@ -102,7 +100,7 @@ class TaskFile(Scenario):
         runner: ToolRunner | None = None,
         render_mode: str | None = None,
     ) -> TaskFileEnvironment:
-        """An environment that offers the tools of the task at hand."""
+        """An environment with the tools of the current task."""
         return TaskFileEnvironment(
             tasks or self.tasks("train", 0, 64),
             max_steps=max_steps,
@@ -114,15 +112,15 @@ class TaskFile(Scenario):
         )
 
     def success_criteria(self) -> dict[str, float]:
-        """What to strive for; a file of one's own may need another target."""
+        """The default target of a training; your file may need another one."""
         return {"task_success": 0.9, "tool_reliability": 0.95}
 
     def training_defaults(self) -> dict[str, Any]:
-        """Many tasks in an update: what holds for all tools is to be learned."""
+        """Large batches, to learn what holds for all tools."""
         return {"episodes": 12_000, "eval_every": 3_000, "batch_size": 48}
 
     def runs_live(self) -> list[str]:
-        """Names of the agent's tools that really run in training."""
+        """The names of the agent's tools that really run in training."""
         return [tool.name for tool in self.agent_tools if not self._is_dry(tool.name)]
 
     def _is_dry(self, name: str) -> bool:
@@ -138,7 +136,8 @@ class TaskFile(Scenario):
     def _tasks(self) -> TaskIndex:
         if self._index is None:
             raise ConfigError(
-                "task_file needs a file of tasks: --tasks FILE, or tasks=... in Python."
+                "Scenario task_file needs a task file: --tasks FILE, or tasks=... in"
+                " Python."
             )
         return self._index
 
@@ -158,7 +157,7 @@ class TaskFile(Scenario):
 
 
 class TaskFileEnvironment(Environment):
-    """One task at a time, with its own tools."""
+    """Plays one task at a time, with its own tools."""
 
     world: dict[str, Any]
 
@@ -170,10 +169,10 @@ class TaskFileEnvironment(Environment):
         sandbox: str = "",
         **options: Any,
     ) -> None:
-        """Makes an environment.
+        """Creates an environment.
 
         Args:
-            tasks: What `reset` chooses from.
+            tasks: The tasks that `reset` chooses from.
             reward: See `TaskFile`.
             sandbox: See `TaskFile`.
             **options: See `Environment`.
@@ -184,7 +183,7 @@ class TaskFileEnvironment(Environment):
         super().__init__(tasks, **options)
 
     def tools(self) -> Sequence[Tool]:
-        """Tools of all tasks that it was given, up to a bound."""
+        """The tools of all given tasks, up to a limit."""
         found: dict[str, Tool] = {}
         for task in self.tasks:
             for tool in task.world:
@@ -193,7 +192,7 @@ class TaskFileEnvironment(Environment):
         return list(found.values())
 
     def reset_task(self, task: Task, seed: int = 0) -> None:
-        """Offers the task's tools."""
+        """See `Environment`; also switches to the task's tools."""
         self.offer(task.world)
         super().reset_task(task, seed)
         self._line: TaskLine = task.goal
@@ -204,16 +203,16 @@ class TaskFileEnvironment(Environment):
         self._answers = dict(self._line.answers)
 
     def make_world(self, task: Task) -> dict[str, Any]:
-        """Empty; live tools that take `world` first may keep things there."""
+        """An empty dict; live tools with `world` as first parameter may use it."""
         self._entered.enter_context(self._sandbox())
         return {}
 
     def close_world(self, world: dict[str, Any]) -> None:
-        """Leaves the sandbox."""
+        """Exits the sandbox."""
         self._entered.close()
 
     def judge_call(self, call: ToolCall, result: ToolResult) -> Verdict:
-        """A call is right if it is due; where a function checks, if it ran."""
+        """A call is right if it is expected; with `check`, if it ran."""
         verdict = self._judge(call, result)
         self._wrong |= not verdict.correct
         return verdict
@@ -237,7 +236,7 @@ class TaskFileEnvironment(Environment):
             return RIGHT
         wrong = self._progress.nearly(call)
         if wrong is not None:
-            # Nothing is wrong with a call of which there are two, and one was made.
+            # A repeated call has no wrong arguments: it is needless.
             return Verdict(
                 False, FailureKind.BAD_ARGUMENTS, wrong_arguments=wrong or None
             )
@@ -246,23 +245,23 @@ class TaskFileEnvironment(Environment):
         return Verdict(False, kind)
 
     def judge_message(self, content: str) -> Verdict:
-        """Asking is right for what the user would tell, closing when all is done."""
+        """Questions are right if the user has an answer, closing if all is done."""
         if self._asked(content):
             return RIGHT
         return RIGHT if self._score() == 1.0 else Verdict(False, FailureKind.NO_CALL)
 
     def reply(self, content: str) -> str | None:
-        """The user answers what the task has an answer for, once."""
+        """The user answers each question that the task has an answer for, once."""
         words = self._asked(content)
         return self._answers.pop(words) if words else None
 
     def _asked(self, content: str) -> str:
-        """The words of a question that the user still has an answer to."""
+        """The key in `answers` that a message asks for; "" if none."""
         asked = " ".join(questions(content)).lower()
         return next((words for words in self._answers if words.lower() in asked), "")
 
     def outcome(self) -> tuple[bool, float]:
-        """Solved if it was closed with all that is due done, and nothing else."""
+        """Solved if the agent closed after all expected calls and no others."""
         closed = self.messages[-1]["role"] == "assistant" and not self._wrong
         score = self._score()
         if closed and score == 1.0:
@@ -289,8 +288,8 @@ class TaskFileEnvironment(Environment):
         if isinstance(score, bool | int | float) and 0 <= score <= 1:
             return float(score)
         raise ScenarioError(
-            f"{judge} gives {score!r} for task '{line.id}'. Let it return true or "
-            "false, or a number from 0 to 1."
+            f"{judge} returned {score!r} for task '{line.id}'. It must return true, "
+            "false or a number from 0 to 1."
         )
 
 
@@ -323,7 +322,7 @@ def load_function(reference: str) -> Callable[..., Any]:
 def make_task(
     line: TaskLine, split: Split, dry: Callable[[str], bool] = lambda name: False
 ) -> Task:
-    """The task of a line; `dry` tells tools that must not run."""
+    """Returns a line's task; `dry` tells which tools must not run."""
     return Task(
         line.id,
         line.messages,
