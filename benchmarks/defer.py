@@ -1,6 +1,6 @@
 """A planner that defers to a language model where it is unsure: what that saves.
 
-    python benchmarks/defer.py          # needs agentgym[langchain]
+    python benchmarks/defer.py          # needs openagentgym[langchain]
 
 The same held-out tasks of customer_support are played by a LangChain agent three ways:
 with a language model alone, with the trained planner alone, and with the planner and

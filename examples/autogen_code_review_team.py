@@ -1,6 +1,6 @@
 """An AutoGen team that reviews code: its reviewer is trained, and joins the team again.
 
-pip install 'agentgym[autogen]'
+pip install 'openagentgym[autogen]'
 python examples/autogen_code_review_team.py
 
 With OPENAI_API_KEY set, the reviewer's own model is a real one; it is not asked in

@@ -1,6 +1,6 @@
 """A CrewAI crew that answers questions about data: trained as it is, and handed back.
 
-pip install 'agentgym[crewai]'
+pip install 'openagentgym[crewai]'
 python examples/crewai_data_analysis_crew.py
 
 With OPENAI_API_KEY set, the crew's own model is a real one; training does not ask it.

@@ -1,6 +1,6 @@
 """A trained planner decides where it is sure, and a language model where it is not.
 
-pip install 'agentgym[langchain]'
+pip install 'openagentgym[langchain]'
 python examples/defer_to_llm.py
 
 With OPENAI_API_KEY set the language model is OpenAI's. Without, a model that says the

@@ -1,6 +1,6 @@
 """A trained support agent as a LangChain agent that writes into a shop's database.
 
-pip install 'agentgym[langchain]'
+pip install 'openagentgym[langchain]'
 python examples/langchain_support_bot.py
 
 With OPENAI_API_KEY or ANTHROPIC_API_KEY set (and langchain-openai or

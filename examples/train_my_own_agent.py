@@ -1,8 +1,8 @@
 """Your own LangChain agent, trained with its own tools and a file of tasks.
 
-pip install 'agentgym[langchain]'
+pip install 'openagentgym[langchain]'
 python examples/train_my_own_agent.py
-python examples/train_my_own_agent.py --policy llm        # needs agentgym[llm]
+python examples/train_my_own_agent.py --policy llm        # needs openagentgym[llm]
 
 agentgym train --agent train_my_own_agent:build_agent --tasks tasks.jsonl   # the same
 

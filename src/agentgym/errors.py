@@ -132,7 +132,9 @@ class MissingExtraError(AgentGymError):
 
     def __init__(self, what: str, extra: str, problem: str = "") -> None:
         why = f": {problem}. Run" if problem else ":"
-        super().__init__(f"{what} needs an extra{why} pip install 'agentgym[{extra}]'.")
+        super().__init__(
+            f"{what} needs an extra{why} pip install 'openagentgym[{extra}]'."
+        )
         self.extra = extra
 
 

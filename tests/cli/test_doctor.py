@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ def test_a_healthy_machine(cli: Any, home: Path, cached_encoder: Path) -> None:
     assert states["encoder"] == states["home"] == states["numpy"] == "ok"
     assert set(states) == {
         "python",
+        "package",
         "processors",
         "numpy",
         "encoder",
@@ -138,6 +140,50 @@ def test_a_numpy_that_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
     found = doctor.check_numpy()
     assert found.state == "problem"
     assert "pip install" in found.advice
+
+
+def _installed(folder: Path, name: str, entry_point: str = "") -> None:
+    """Makes the metadata of an installed package."""
+    info = folder / f"{name}-0.0.2.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.0.2\n"
+    )
+    if entry_point:
+        (info / "entry_points.txt").write_text(
+            f"[console_scripts]\nagentgym = {entry_point}\n"
+        )
+
+
+def test_the_strangers_package_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Beside an older checkout of ours, which has the same name and comes first.
+    _installed(tmp_path / "ours", "agentgym", "agentgym.cli.main:main")
+    _installed(tmp_path / "theirs", "agentgym")
+    monkeypatch.setattr(
+        sys, "path", [str(tmp_path / "ours"), str(tmp_path / "theirs"), *sys.path]
+    )
+    found = doctor.check_package()
+    assert found.state == "problem"
+    assert "agentgym 0.0.2" in found.text
+    assert "pip uninstall -y agentgym" in found.advice
+    assert "install --force-reinstall --no-deps openagentgym" in found.advice
+
+
+def test_an_older_checkout_of_ours_is_no_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _installed(tmp_path, "agentgym", "agentgym.cli.main:main")
+    _installed(tmp_path, "openagentgym", "agentgym.cli.main:main")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert doctor.check_package().state == "ok"
+
+
+def test_every_extra_of_a_user_is_listed() -> None:
+    with (Path(__file__).parents[2] / "pyproject.toml").open("rb") as file:
+        extras = tomllib.load(file)["project"]["optional-dependencies"]
+    assert doctor.EXTRAS.keys() == extras.keys() - {"dev", "benchmarks"}
 
 
 def test_extras_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,7 +107,7 @@ def test_without_the_extra_it_is_named(
     monkeypatch.delattr(agentgym.serving, "server", raising=False)
     done = cli("serve", "tiny")
     assert done.code == 1
-    assert "pip install 'agentgym[api]'" in done.error
+    assert "pip install 'openagentgym[api]'" in done.error
 
 
 def test_a_folder_is_served_under_its_name(

@@ -10,11 +10,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
 import typer
 
+from agentgym._version import __version__
 from agentgym.cli.common import (
     HomeOption,
     JsonOption,
@@ -27,20 +29,22 @@ from agentgym.cli.common import (
 State = Literal["ok", "note", "problem"]
 
 OLDEST_PYTHON = (3, 11)
+DISTRIBUTION = "openagentgym"
+ENTRY_POINT = "agentgym.cli.main:main"
 NEEDED_DISK_BYTES = 500_000_000
 """The encoder's weights, a home with some runs, and room to breathe."""
 
 EXTRAS = {
     "llm": "torch",
+    "trl": "trl",
     "langchain": "langchain",
     "autogen": "autogen_agentchat",
+    "autogen-classic": "autogen",
     "crewai": "crewai",
-    "aider": "aider",
-    "trl": "trl",
-    "lightning": "agentlightning",
     "api": "fastapi",
     "postgres": "psycopg",
-    "redis": "redis",
+    "analysis": "duckdb",
+    "review": "bandit",
 }
 """Each extra and a module that comes with it."""
 
@@ -91,6 +95,27 @@ def check_python() -> Finding:
         wanted = ".".join(map(str, OLDEST_PYTHON))
         return Finding("python", "problem", text, f"Install Python {wanted} or newer.")
     return Finding("python", "ok", text)
+
+
+def check_package() -> Finding:
+    """Is the stranger's package `agentgym` from PyPI installed, too?
+
+    It uses the same import name, so each of the two overwrites the other's files.
+    """
+    text = f"{DISTRIBUTION} {__version__}"
+    for found in metadata.distributions(name="agentgym"):
+        # Ours had that name, too, before it came to PyPI.
+        if any(point.value == ENTRY_POINT for point in found.entry_points):
+            continue
+        return Finding(
+            "package",
+            "problem",
+            f"{text}, but also agentgym {found.version}: another project's package,"
+            " which uses the same import name",
+            "Run: pip uninstall -y agentgym && pip install --force-reinstall --no-deps"
+            f" {DISTRIBUTION}",
+        )
+    return Finding("package", "ok", text)
 
 
 def check_processors() -> Finding:
@@ -217,13 +242,14 @@ def check_extras() -> Finding:
             "extras",
             "ok",
             f"{text}; not installed: {', '.join(missing)}",
-            "None is needed to train. Add one: pip install 'agentgym[NAME]'",
+            "Training needs none of them. To add one: pip install 'openagentgym[NAME]'",
         )
     return Finding("extras", "ok", text)
 
 
 CHECKS: tuple[Callable[[], Finding], ...] = (
     check_python,
+    check_package,
     check_processors,
     check_numpy,
     check_encoder,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="needs the extra: pip install 'agentgym[llm]'")
-pytest.importorskip("transformers", reason="needs the extra 'agentgym[llm]'")
+pytest.importorskip("torch", reason="needs the extra: pip install 'openagentgym[llm]'")
+pytest.importorskip("transformers", reason="needs the extra 'openagentgym[llm]'")
 
 from agentgym.policies.llm.hardware import half_speed
 

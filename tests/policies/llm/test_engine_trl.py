@@ -18,7 +18,7 @@ from agentgym.engines.local import resolve
 from agentgym.engines.trl import TrlEngine
 from agentgym.errors import ConfigError, UsageError
 
-pytest.importorskip("trl", reason="needs the extra: pip install 'agentgym[trl]'")
+pytest.importorskip("trl", reason="needs the extra: pip install 'openagentgym[trl]'")
 
 ROOT = Path(__file__).parents[3]
 SCENARIO = "wordy:Wordy"
