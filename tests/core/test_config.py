@@ -286,3 +286,11 @@ def test_who_plays_in_the_place_of_the_built_in_loop() -> None:
     several = config(agent="a:b, c:d", agent_command="run", framework="langchain")
     assert several.agent_names == ["a:b", "c:d"]
     assert several.agent_count == 4
+
+
+def test_every_field_says_what_its_option_looks_like() -> None:
+    for name, field in TrainingConfig.model_fields.items():
+        extra = field.json_schema_extra
+        assert isinstance(extra, dict), name
+        assert extra["metavar"], name
+        assert set(extra) <= {"metavar", "flag", "tuned", "policy"}, name

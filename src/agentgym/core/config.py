@@ -47,91 +47,183 @@ _PLAIN = {
 class TrainingConfig(BaseModel):
     """What to train, on what, and how.
 
-    Further fields are allowed: a scenario may read settings of its own. `resolve`
-    tells which of them nothing reads.
+    Extra fields are allowed: they are options of the scenario or the policy.
+    `resolve` rejects those that neither reads.
+
+    Each field documents itself: `description` is also its help text on the command
+    line. `json_schema_extra` holds `metavar`; `flag`, if its option isn't called like
+    the field; `tuned`, if policies or scenarios often bring a better default than the
+    one here; and `policy`, if only some policies read it.
     """
 
     model_config = ConfigDict(extra="allow", validate_assignment=True)
 
     scenario: Annotated[str, Field(min_length=1)] = Field(
-        description="Scenario to train on: a name, or module:Class."
+        description="Scenario to train on: a name, or module:Class.",
+        json_schema_extra={"metavar": "NAME"},
     )
-    policy: str = Field("planner", min_length=1, description="What decides and learns.")
+    policy: str = Field(
+        "planner",
+        min_length=1,
+        description="Policy to train: planner, llm, or one from an installed package.",
+        json_schema_extra={"metavar": "NAME", "tuned": True},
+    )
     model: str | None = Field(
         None,
         min_length=1,
-        description="Language model of the policy llm: smollm2-135m, a name on the "
-        "Hugging Face hub, or a folder; unset: smollm2-135m.",
+        description="Language model for policies that use one: smollm2-135m, a name "
+        "on the Hugging Face hub, or a folder. Default: smollm2-135m.",
+        json_schema_extra={"metavar": "NAME", "policy": True},
     )
     engine: str = Field(
-        "local", min_length=1, description="Where the training loop runs."
+        "local",
+        min_length=1,
+        description="Training algorithm: local, trl, or one from an installed package.",
+        json_schema_extra={"metavar": "NAME"},
     )
-    episodes: int = Field(10_000, gt=0, description="Episodes to train for, at most.")
+    episodes: int = Field(
+        10_000,
+        gt=0,
+        description="Maximum number of training episodes.",
+        json_schema_extra={"metavar": "N", "tuned": True},
+    )
     gpu_provider: Literal["auto", "local", "runpod", "lambda"] = Field(
-        "auto", description="Where GPUs come from, for engines that use them."
+        "auto",
+        description="Where GPUs come from, for engines that use them.",
+        json_schema_extra={"metavar": "NAME", "flag": "--gpu"},
     )
     learning_rate: FiniteFloat = Field(
-        3e-4, gt=0, description="Step size of an update at the start; it decays."
+        3e-4,
+        gt=0,
+        description="Learning rate at the start of training.",
+        json_schema_extra={"metavar": "X", "tuned": True},
+    )
+    learning_rate_decay: FiniteFloat = Field(
+        0.9,
+        ge=0,
+        le=1,
+        description="Share of the learning rate removed, linearly, by the end of "
+        "training.",
+        json_schema_extra={"metavar": "SHARE"},
     )
     discount_factor: FiniteFloat = Field(
-        0.95, gt=0, lt=1, description="Weight of a reward one step later."
+        0.95,
+        gt=0,
+        lt=1,
+        description="How much a reward counts for the step before it.",
+        json_schema_extra={"metavar": "X"},
     )
     group_size: int = Field(
-        8, ge=2, description="Sibling episodes of a task, compared with each other."
+        8,
+        ge=2,
+        description="Episodes per task, compared with each other.",
+        json_schema_extra={"metavar": "N", "tuned": True},
     )
-    batch_size: int = Field(16, ge=1, description="Tasks in one update, at most.")
+    batch_size: int = Field(
+        16,
+        ge=1,
+        description="Maximum number of tasks per update.",
+        json_schema_extra={"metavar": "N", "tuned": True},
+    )
     revisit: FiniteFloat = Field(
         0.33,
         ge=0,
         lt=1,
-        description="Share of a batch for earlier tasks, first those that went wrong.",
+        description="Share of each batch for earlier tasks, failed ones first.",
+        json_schema_extra={"metavar": "SHARE", "tuned": True},
     )
     credit: Literal["state", "broadcast"] = Field(
         "state",
-        description="Compare siblings at the same state, or whole episodes.",
+        description="Compare episodes of a task at the same state, or as a whole.",
+        json_schema_extra={"metavar": "state|broadcast"},
     )
     exploration: FiniteFloat = Field(
-        0.1, ge=0, lt=1, description="Share of decisions drawn at random in training."
+        0.1,
+        ge=0,
+        lt=1,
+        description="Share of random decisions at the start of training.",
+        json_schema_extra={"metavar": "SHARE", "tuned": True},
+    )
+    exploration_decay: FiniteFloat = Field(
+        0.8,
+        ge=0,
+        le=1,
+        description="Share of the exploration removed, linearly, by the end of "
+        "training.",
+        json_schema_extra={"metavar": "SHARE"},
     )
     entropy: FiniteFloat = Field(
-        0.02, ge=0, description="Weight of the entropy bonus at the start; it decays."
+        0.02,
+        ge=0,
+        description="Weight of the entropy bonus at the start of training.",
+        json_schema_extra={"metavar": "X", "tuned": True},
+    )
+    entropy_decay: FiniteFloat = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="Share of the entropy bonus removed, linearly, by the end of "
+        "training.",
+        json_schema_extra={"metavar": "SHARE"},
     )
     seed: int = Field(
-        0, ge=0, le=2**32 - 1, description="Same seed, same trained weights."
+        0,
+        ge=0,
+        le=2**32 - 1,
+        description="Random seed. The same seed gives the same trained weights.",
+        json_schema_extra={"metavar": "N"},
     )
     eval_every: int = Field(
-        1280, gt=0, description="Episodes between evaluations and checkpoints."
+        1280,
+        gt=0,
+        description="Episodes between evaluations.",
+        json_schema_extra={"metavar": "N", "tuned": True},
     )
     eval_tasks: int = Field(
-        200, gt=0, description="Validation tasks of an evaluation during training."
+        200,
+        gt=0,
+        description="Validation tasks per evaluation during training.",
+        json_schema_extra={"metavar": "N", "tuned": True},
     )
     heldout_tasks: int = Field(
-        400, gt=0, description="Held-out tasks of the evaluation at the end."
+        400,
+        gt=0,
+        description="Held-out tasks in the final evaluation.",
+        json_schema_extra={"metavar": "N", "tuned": True},
     )
     free_form_tasks: int = Field(
         40,
         gt=0,
         description="Held-out tasks on which a language model is also measured "
-        "without the constraint.",
+        "without constrained decoding.",
+        json_schema_extra={"metavar": "N", "policy": True},
     )
     target_reliability: FiniteFloat | None = Field(
         None,
         gt=0,
         le=1,
-        description="Stop early when validation reliability is surely above this; "
-        "unset: the scenario's own target.",
+        description="Stop early once the 95% interval of validation reliability is "
+        "above this. Default: the scenario's target.",
+        json_schema_extra={"metavar": "SHARE"},
     )
     failure_budget: FiniteFloat = Field(
         0.1,
         ge=0,
         le=1,
-        description="Share of episodes that may break for reasons outside the policy.",
+        description="Stop with an error if more than this share of episodes crashes.",
+        json_schema_extra={"metavar": "SHARE"},
     )
     max_steps: int = Field(
-        10, gt=0, description="Decisions until an episode is cut off."
+        10,
+        gt=0,
+        description="Maximum number of decisions per episode.",
+        json_schema_extra={"metavar": "N", "tuned": True},
     )
     max_mistakes: int | None = Field(
-        None, gt=0, description="Wrong decisions that end an episode of training."
+        None,
+        gt=0,
+        description="End a training episode after this many wrong decisions.",
+        json_schema_extra={"metavar": "N", "tuned": True},
     )
     play_on: FiniteFloat = Field(
         1.0,
@@ -139,49 +231,65 @@ class TrainingConfig(BaseModel):
         le=1,
         description="Least share of tasks that training plays to their end, rather "
         "than up to where mistakes are rare; 1: all of them.",
+        json_schema_extra={"metavar": "SHARE"},
     )
     tool_timeout: FiniteFloat = Field(
-        10.0, gt=0, description="Seconds that a tool call may take."
+        10.0,
+        gt=0,
+        description="Maximum seconds per tool call.",
+        json_schema_extra={"metavar": "SECONDS"},
     )
     agent: str | None = Field(
         None,
         min_length=1,
-        description="Agent that plays, in the place of the built-in loop: "
-        "module:function. Of several, with commas between, siblings take turns.",
+        description="Train your own agent: module:function. Separate several with "
+        "commas.",
+        json_schema_extra={"metavar": "MODULE:FUNCTION"},
     )
     agent_command: str | None = Field(
         None,
         min_length=1,
-        description="The same as a command line. With an agent beside it, siblings "
-        "take turns.",
+        description="Train an agent that runs as a command. Can be combined with "
+        "agent.",
+        json_schema_extra={"metavar": "COMMAND"},
     )
     framework: Literal["langchain", "autogen", "crewai"] | None = Field(
         None,
-        description="Agent framework (langchain, autogen, crewai) whose own agent "
-        "plays, with the scenario's tools. With an agent beside it, siblings take "
-        "turns.",
+        description="Train a default agent of this framework (langchain, autogen or "
+        "crewai) with the scenario's tools. Can be combined with agent.",
+        json_schema_extra={"metavar": "NAME"},
     )
     agent_concurrency: int = Field(
-        8, gt=0, description="Agents that run at the same time."
+        8,
+        gt=0,
+        description="Maximum number of agents running at the same time.",
+        json_schema_extra={"metavar": "N"},
     )
     agent_timeout: FiniteFloat = Field(
-        120.0, gt=0, description="Seconds that an agent may take for an episode."
+        120.0,
+        gt=0,
+        description="Maximum seconds per episode of an agent.",
+        json_schema_extra={"metavar": "SECONDS"},
     )
     components: Annotated[list[str], Field(min_length=1)] | None = Field(
         None,
-        description="Components that learn, for example tool_selection; unset: what "
+        description="Components to train, for example tool_selection. Default: those "
         "the scenario declares.",
+        json_schema_extra={"metavar": "A,B"},
     )
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")] | None = (
         Field(
-            None, description="Name of the trained model; unset: the scenario's name."
+            None,
+            description="Name of the trained model. Default: the scenario's name.",
+            json_schema_extra={"metavar": "NAME"},
         )
     )
     manual_hours: FiniteFloat = Field(
         4.0,
         gt=0,
-        description="Hours a person would spend tuning prompts by hand; time savings "
-        "are counted against them.",
+        description="Hours of manual prompt tuning that a training replaces, used to "
+        "report time savings.",
+        json_schema_extra={"metavar": "HOURS"},
     )
 
     _sources: dict[str, Source] = PrivateAttr(default_factory=dict)
