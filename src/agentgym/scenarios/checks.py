@@ -11,8 +11,9 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from agentgym.errors import one_line
 from agentgym.scenarios.base import Scenario
-from agentgym.scenarios.probing import Bench, NotChecked, one_line
+from agentgym.scenarios.probing import Bench, NotChecked
 from agentgym.scenarios.rules import RULES
 
 

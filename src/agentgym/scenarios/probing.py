@@ -20,6 +20,7 @@ from typing import Any
 from agentgym.core.task import SPLITS, Message, Split, Task
 from agentgym.core.tools import FailureKind, Tool, ToolCall, ToolError, ToolRunner
 from agentgym.core.trajectory import Step, Trajectory
+from agentgym.errors import one_line
 from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.environment import ActOutcome, Environment
 
@@ -286,11 +287,6 @@ def made_up_arguments(
     except Exception:
         # A schema that makes no sense has a rule of its own.
         return
-
-
-def one_line(error: BaseException) -> str:
-    """An exception in one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".: ")
 
 
 def _calls(tools: Sequence[Tool], messages: Sequence[Message]) -> Iterator[ToolCall]:

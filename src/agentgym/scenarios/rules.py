@@ -15,14 +15,13 @@ from typing import Any
 from agentgym.core.schemas import SchemaProblem, check_schema
 from agentgym.core.task import DIFFICULTIES, Message
 from agentgym.core.tools import ToolCall
-from agentgym.errors import ConfigError
+from agentgym.errors import ConfigError, one_line
 from agentgym.scenarios.environment import Environment
 from agentgym.scenarios.probing import (
     CLOSING,
     UNKNOWN_CALL,
     Bench,
     NotChecked,
-    one_line,
 )
 from agentgym.scenarios.task_rules import (
     best_steps_positive,

@@ -211,7 +211,7 @@ Course = Sequence[Sequence[ExpectedCall]]
 """Steps in order; the calls of one step belong together, in any order."""
 
 
-class Progress:
+class CallProgress:
     """How far an episode is in the courses that would all be right."""
 
     def __init__(self, courses: Sequence[Course], tools: Mapping[str, Tool]) -> None:
