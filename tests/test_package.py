@@ -6,6 +6,8 @@ import sys
 import pytest
 
 import agentgym
+from agentgym.core.events import Event
+from agentgym.errors import AgentGymError
 
 
 def test_public_names_can_be_had() -> None:
@@ -14,6 +16,15 @@ def test_public_names_can_be_had() -> None:
     assert set(dir(agentgym)) == set(agentgym.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Nope'"):
         _ = agentgym.Nope
+
+
+def test_all_errors_and_events_are_public() -> None:
+    def tree(kind: type) -> set[str]:
+        here = kind.__module__ in ("agentgym.errors", "agentgym.core.events")
+        own = {kind.__name__} if here and not kind.__name__.startswith("_") else set()
+        return own.union(*map(tree, kind.__subclasses__()))
+
+    assert tree(AgentGymError) | tree(Event) <= set(agentgym.__all__)
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:

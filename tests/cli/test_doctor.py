@@ -34,7 +34,7 @@ def cached_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_healthy_machine(cli: Any, home: Path, cached_weights: Path) -> None:
     done = cli("doctor")
     assert done.code == 0, done.out
-    assert "All that is needed works." in done.out
+    assert "Everything works." in done.out
     report = cli("doctor", "--json")
     assert report.json["ok"] is True
     states = {check["check"]: check["state"] for check in report.json["checks"]}
@@ -80,7 +80,7 @@ def test_no_weights_and_no_source(
     assert done.code == 1
     assert "HF_HUB_OFFLINE is set" in done.out
     assert "mirror" in done.out
-    assert "Something needed is broken." in done.out
+    assert "Fix the problems marked BAD." in done.out
 
 
 def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:

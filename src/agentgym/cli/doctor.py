@@ -1,4 +1,4 @@
-"""`agentgym doctor`: is this machine fit, and what to do where it is not."""
+"""`agentgym doctor`: checks this machine and says how to fix each problem."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Finding:
 
 @app.command()
 def doctor(home_folder: HomeOption = None, json: JsonOption = False) -> None:
-    """Check this machine and say what to do about each problem."""
+    """Check this machine and say how to fix each problem."""
     findings = [check() for check in CHECKS]
     broken = any(finding.state == "problem" for finding in findings)
     if json:
@@ -80,9 +80,7 @@ def doctor(home_folder: HomeOption = None, json: JsonOption = False) -> None:
             print(f"{marks[finding.state]}  {finding.check:<12}  {finding.text}")
             if finding.advice:
                 print(f"{'':20}{finding.advice}")
-        print(
-            "\nSomething needed is broken." if broken else "\nAll that is needed works."
-        )
+        print("\nFix the problems marked BAD." if broken else "\nEverything works.")
     if broken:
         raise typer.Exit(1)
 
@@ -103,7 +101,7 @@ def check_processors() -> Finding:
         if hasattr(os, "sched_getaffinity")
         else os.cpu_count() or 1
     )
-    return Finding("processors", "ok", f"{count} to use")
+    return Finding("processors", "ok", f"{count} available")
 
 
 def check_numpy() -> Finding:
@@ -128,8 +126,8 @@ def check_numpy() -> Finding:
             "numpy",
             "note",
             text,
-            "Unset OPENBLAS_NUM_THREADS or set it to 1: more threads are slower here"
-            " and may give other last bits.",
+            "Unset OPENBLAS_NUM_THREADS or set it to 1: more threads are slower and"
+            " may change the last bits of results.",
         )
     return Finding("numpy", "ok", text)
 
@@ -180,7 +178,7 @@ def _check_asset(asset: Asset) -> Finding:
 
 
 def check_home() -> Finding:
-    """Can the home be written to, and is its database sound?"""
+    """Is the home writable, and its database intact?"""
     from agentgym.errors import AgentGymError
 
     try:
@@ -204,7 +202,7 @@ def check_home() -> Finding:
 
 
 def check_disk() -> Finding:
-    """Is there room?"""
+    """Is enough disk space free?"""
     folder = home()
     while not folder.exists():
         folder = folder.parent
@@ -230,7 +228,7 @@ def check_extras() -> Finding:
             "extras",
             "ok",
             f"{text}; not installed: {', '.join(missing)}",
-            "None is needed to train. Add one: pip install 'agentgym[NAME]'",
+            "Training needs none of them. Add one: pip install 'agentgym[NAME]'",
         )
     return Finding("extras", "ok", text)
 
