@@ -8,7 +8,7 @@ from agentgym.scenarios.environment import RIGHT, Verdict
 
 ROOM = {"type": "string", "enum": ["kitchen", "bathroom", "bedroom", "office"]}
 SCHEMA = {"type": "object", "properties": {"room": ROOM}, "required": ["room"]}
-WORDINGS = {  # The splits share none: what counts is how the agent copes with new ones.
+WORDINGS = {  # Each split has its own: agents are measured on new ones.
     "train": ["Heat the {} if it is cold.", "Is the {} cold? Then warm it up."],
     "validation": ["If the {} feels chilly, turn the heating on."],
     "heldout": ["Warm up the {} in case it got cold there."],

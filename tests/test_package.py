@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import agentgym
+from agentgym.core.events import Event
+from agentgym.errors import AgentGymError
 
 
 def test_public_names_can_be_had() -> None:
@@ -61,6 +63,15 @@ def test_nothing_tells_users_to_install_the_strangers_package() -> None:
 )
 def test_installs_the_stranger(line: str, is_wrong: bool) -> None:
     assert bool(_INSTALLS_STRANGER.search(line)) == is_wrong
+
+
+def test_all_errors_and_events_are_public() -> None:
+    def tree(kind: type) -> set[str]:
+        here = kind.__module__ in ("agentgym.errors", "agentgym.core.events")
+        own = {kind.__name__} if here and not kind.__name__.startswith("_") else set()
+        return own.union(*map(tree, kind.__subclasses__()))
+
+    assert tree(AgentGymError) | tree(Event) <= set(agentgym.__all__)
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:

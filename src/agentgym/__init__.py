@@ -17,42 +17,128 @@ if TYPE_CHECKING:
     from typing import Any
 
     from agentgym.core.config import TrainingConfig
+    from agentgym.core.control import Control
+    from agentgym.core.events import (
+        Adjusted,
+        BaselineMeasured,
+        CheckpointSaved,
+        EvaluationDone,
+        Event,
+        IterationDone,
+        Paused,
+        Resumed,
+        RunFailed,
+        RunFinished,
+        RunStarted,
+        RunStopped,
+        Warned,
+    )
     from agentgym.core.metrics import TrainingMetrics
     from agentgym.core.result import TrainingResult
     from agentgym.core.task import Task
     from agentgym.core.tools import Tool
     from agentgym.core.trained_agent import TrainedAgent
     from agentgym.core.trainer import Trainer, train
+    from agentgym.errors import (
+        AgentGymError,
+        AssetError,
+        ConfigError,
+        ContextExceeded,
+        EngineNotFoundError,
+        FailureBudgetExceeded,
+        FormatError,
+        MissingExtraError,
+        ModelNotFoundError,
+        OutOfMemory,
+        PolicyNotFoundError,
+        RunNotFoundError,
+        ScenarioError,
+        ScenarioNotFoundError,
+        ServingError,
+        StoreError,
+        TrainingDiverged,
+        UsageError,
+    )
+    from agentgym.policies.base import Policy
     from agentgym.scenarios.base import Scenario
+    from agentgym.scenarios.checker import check_scenario
     from agentgym.scenarios.environment import Environment
     from agentgym.scenarios.registry import ScenarioRegistry
 
-_HOMES = {
-    "Environment": "agentgym.scenarios.environment",
-    "Scenario": "agentgym.scenarios.base",
-    "ScenarioRegistry": "agentgym.scenarios.registry",
-    "Task": "agentgym.core.task",
-    "Tool": "agentgym.core.tools",
-    "TrainedAgent": "agentgym.core.trained_agent",
-    "Trainer": "agentgym.core.trainer",
-    "TrainingConfig": "agentgym.core.config",
-    "TrainingMetrics": "agentgym.core.result",
-    "TrainingResult": "agentgym.core.result",
-    "train": "agentgym.core.trainer",
+_MODULES = {
+    "agentgym.core.config": "TrainingConfig",
+    "agentgym.core.control": "Control",
+    "agentgym.core.events": (
+        "Adjusted BaselineMeasured CheckpointSaved EvaluationDone Event "
+        "IterationDone Paused Resumed RunFailed RunFinished RunStarted RunStopped "
+        "Warned"
+    ),
+    "agentgym.core.metrics": "TrainingMetrics",
+    "agentgym.core.result": "TrainingResult",
+    "agentgym.core.task": "Task",
+    "agentgym.core.tools": "Tool",
+    "agentgym.core.trained_agent": "TrainedAgent",
+    "agentgym.core.trainer": ("Trainer train"),
+    "agentgym.errors": (
+        "AgentGymError AssetError ConfigError ContextExceeded EngineNotFoundError "
+        "FailureBudgetExceeded FormatError MissingExtraError ModelNotFoundError "
+        "OutOfMemory PolicyNotFoundError RunNotFoundError ScenarioError "
+        "ScenarioNotFoundError ServingError StoreError TrainingDiverged UsageError"
+    ),
+    "agentgym.policies.base": "Policy",
+    "agentgym.scenarios.base": "Scenario",
+    "agentgym.scenarios.checker": "check_scenario",
+    "agentgym.scenarios.environment": "Environment",
+    "agentgym.scenarios.registry": "ScenarioRegistry",
 }
+_HOMES = {name: home for home, names in _MODULES.items() for name in names.split()}
 
 __all__ = [
+    "Adjusted",
+    "AgentGymError",
+    "AssetError",
+    "BaselineMeasured",
+    "CheckpointSaved",
+    "ConfigError",
+    "ContextExceeded",
+    "Control",
+    "EngineNotFoundError",
     "Environment",
+    "EvaluationDone",
+    "Event",
+    "FailureBudgetExceeded",
+    "FormatError",
+    "IterationDone",
+    "MissingExtraError",
+    "ModelNotFoundError",
+    "OutOfMemory",
+    "Paused",
+    "Policy",
+    "PolicyNotFoundError",
+    "Resumed",
+    "RunFailed",
+    "RunFinished",
+    "RunNotFoundError",
+    "RunStarted",
+    "RunStopped",
     "Scenario",
+    "ScenarioError",
+    "ScenarioNotFoundError",
     "ScenarioRegistry",
+    "ServingError",
+    "StoreError",
     "Task",
     "Tool",
     "TrainedAgent",
     "Trainer",
     "TrainingConfig",
+    "TrainingDiverged",
     "TrainingMetrics",
     "TrainingResult",
+    "UsageError",
+    "Warned",
     "__version__",
+    "check_scenario",
     "train",
 ]
 

@@ -142,3 +142,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Returns " Did you mean 'x'?" for the nearest known name, or ""."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f" Did you mean '{near[0]}'?" if near else ""
+
+
+def one_line(error: BaseException) -> str:
+    """An error of whatever kind in one line, with its type."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".: ")

@@ -720,7 +720,7 @@ def test_agents_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert load_agent("mine:agent")(1, 2, 3) == "x"
     assert load_agent("mine:factory")(1, 2, 3) == "x"
     for path, problem in {
-        "mine": "names no agent",
+        "mine": "Write it as module:function",
         "mine:nobody": "has no 'nobody'",
         "mine:wrong": "is no agent",
         "mine:wrong_factory": "is no agent",

@@ -14,60 +14,61 @@ from typing import Any
 import pytest
 
 from agentgym.cli import doctor
-from agentgym.utils.assets import MINILM
+from agentgym.policies.planner.encoder import MINILM
+from agentgym.policies.planner.policy import PlannerPolicy
 
 
 @pytest.fixture
-def cached_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache in which the encoder's files are small, and verify."""
+def cached_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache in which the planner's files are small, and verify."""
     folder = tmp_path / "cache" / "assets" / MINILM.name
     folder.mkdir(parents=True)
     for name in MINILM.files:
         (folder / name).write_bytes(name.encode())
     digests = {name: doctor._sha256(folder / name) for name in MINILM.files}
     small = dataclasses.replace(MINILM, files=digests)
-    monkeypatch.setattr("agentgym.utils.assets.MINILM", small)
+    monkeypatch.setattr(PlannerPolicy, "assets", (small,))
     monkeypatch.setenv("AGENTGYM_CACHE", str(tmp_path / "cache"))
     return folder
 
 
-def test_a_healthy_machine(cli: Any, home: Path, cached_encoder: Path) -> None:
+def test_a_healthy_machine(cli: Any, home: Path, cached_weights: Path) -> None:
     done = cli("doctor")
     assert done.code == 0, done.out
-    assert "All that is needed works." in done.out
+    assert "Everything works." in done.out
     report = cli("doctor", "--json")
     assert report.json["ok"] is True
     states = {check["check"]: check["state"] for check in report.json["checks"]}
-    assert states["encoder"] == states["home"] == states["numpy"] == "ok"
+    assert states["weights"] == states["home"] == states["numpy"] == "ok"
     assert set(states) == {
         "python",
         "package",
         "processors",
         "numpy",
-        "encoder",
+        "weights",
         "home",
         "disk",
         "extras",
     }
 
 
-def test_a_damaged_encoder(cached_encoder: Path) -> None:
-    (cached_encoder / "tokenizer.json").write_text("other")
-    found = doctor.check_encoder()
+def test_damaged_weights(cached_weights: Path) -> None:
+    (cached_weights / "tokenizer.json").write_text("other")
+    found = doctor.check_weights()
     assert found.state == "problem"
     assert "tokenizer.json" in found.text
     assert "Delete" in found.advice
 
 
-def test_no_encoder_and_a_source(
+def test_no_weights_and_a_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AGENTGYM_CACHE", str(tmp_path))
     monkeypatch.setattr(doctor, "_unreachable_sources", lambda *_: ["pip finds none"])
-    assert doctor.check_encoder().state == "note"
+    assert doctor.check_weights().state == "note"
 
 
-def test_no_encoder_and_no_source(
+def test_no_weights_and_no_source(
     cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AGENTGYM_CACHE", str(tmp_path))
@@ -81,7 +82,7 @@ def test_no_encoder_and_no_source(
     assert done.code == 1
     assert "HF_HUB_OFFLINE is set" in done.out
     assert "mirror" in done.out
-    assert "Something needed is broken." in done.out
+    assert "Fix the problems marked BAD." in done.out
 
 
 def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:

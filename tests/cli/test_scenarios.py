@@ -88,11 +88,11 @@ def test_the_skeleton_is_the_example(cli: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("customer_support", "There is a scenario 'customer_support' already"),
-        ("taken", "taken.py is there already"),
-        ("My-Shop", "no name for a scenario"),
-        ("../x", "no name for a scenario"),
-        ("class", "no name for a scenario"),
+        ("customer_support", "Scenario 'customer_support' already exists"),
+        ("taken", "taken.py already exists"),
+        ("My-Shop", "Invalid scenario name"),
+        ("../x", "Invalid scenario name"),
+        ("class", "Invalid scenario name"),
     ],
 )
 def test_new_refuses(cli: Any, name: str, says: str) -> None:

@@ -93,7 +93,7 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
     assert isinstance(config, TrainingConfig)
     assert (config.episodes, config.seed, config.discount_factor) == (77, 9, 0.5)
     assert config.scenario == "customer_support"
-    assert config.scenario_options == {"tool_failure_rate": 0.1}
+    assert config.model_extra == {"tool_failure_rate": 0.1}
     assert config.sources["episodes"] == "user"
     assert config.sources["max_steps"] == "default"
 
@@ -108,7 +108,7 @@ def test_the_file_may_name_the_scenario(tmp_path: Path) -> None:
 def test_settings_are_read_as_yaml() -> None:
     given = ["a=1", "b=yes", "c=[x, y]", "d=text", "e=a: b: c", "f="]
     config = read_config("s", None, None, given, {})
-    assert config.scenario_options == {
+    assert config.model_extra == {
         "a": 1,
         "b": True,
         "c": ["x", "y"],
@@ -182,11 +182,11 @@ def test_bad_settings_are_refused_before_anything_starts(
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("episodes: [1", "broken YAML"),
+        ("episodes: [1", "isn't valid YAML"),
         ("- a\n- b\n", "list"),
         ("episodes: lots\n", "episodes: should be a whole number"),
         ("episodes: 1\nepisodes: 2\n", "set twice"),
-        ("\ttabs: 1\n", "broken YAML: line 1"),
+        ("\ttabs: 1\n", "isn't valid YAML: line 1"),
     ],
 )
 def test_a_broken_file_is_named(cli: Any, text: str, part: str) -> None:

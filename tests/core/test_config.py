@@ -121,30 +121,35 @@ def test_resolve_precedence() -> None:
 
 def test_resolve_hands_options_to_the_scenario() -> None:
     resolved = config(patience="3").resolve({}, {}, OPTIONS)
-    assert resolved.scenario_options == {**OPTIONS, "patience": 3}
+    assert resolved.options_of(OPTIONS) == {
+        **{n: v for n, v in OPTIONS.items() if v is not None},
+        "patience": 3,
+    }
     assert resolved.sources["patience"] == "user"
     assert resolved.sources["rate"] == "default"
 
 
-def test_resolve_names_every_field_that_nothing_reads() -> None:
+def test_resolve_names_every_unknown_setting() -> None:
     with pytest.raises(ConfigError) as caught:
         config(episode=5, patienc=3, zzz=1).resolve({}, {}, OPTIONS)
     text = str(caught.value)
     assert "'episode'. Did you mean 'episodes'?" in text
     assert "'patienc'. Did you mean 'patience'?" in text
-    assert "Nothing reads the setting 'zzz'." in text
+    assert "Unknown setting 'zzz'." in text
     assert "\n" not in text
 
 
 def test_resolve_checks_the_defaults_too() -> None:
-    with pytest.raises(ConfigError, match="policy's training default 'lr'"):
+    with pytest.raises(
+        ConfigError, match="Unknown training default of the policy 'lr'"
+    ):
         config().resolve({}, {"lr": 1}, {})
     with pytest.raises(ConfigError, match="training defaults: episodes: should"):
         config().resolve({"episodes": -1}, {}, {})
 
 
 def test_resolve_refuses_a_gpu_that_the_engine_cannot_use() -> None:
-    with pytest.raises(ConfigError, match="gpu_provider 'runpod' is read by nobody"):
+    with pytest.raises(ConfigError, match="can't use GPUs of 'runpod'"):
         config(gpu_provider="runpod").resolve({}, {}, {})
     assert config(gpu_provider="local").resolve({}, {}, {}).gpu_provider == "local"
 
@@ -230,8 +235,8 @@ def test_yaml_says_who_set_what(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("scenario: [", "broken YAML: line 1"),
-        ("scenario: x\n  episodes: 3", "broken YAML: line 2"),
+        ("scenario: [", "isn't valid YAML: line 1"),
+        ("scenario: x\n  episodes: 3", "isn't valid YAML: line 2"),
         ("- scenario", "'name: value' on a line, not list"),
         ("just words", "'name: value' on a line, not text"),
         ("", "scenario: is required"),
@@ -241,12 +246,12 @@ def test_yaml_says_who_set_what(tmp_path: Path) -> None:
         ("scenario: x\nseed: 1\nseed: 2", "line 3, column 1: 'seed' is set twice"),
         ("scenario: x\ncredit: fair", "credit: should be 'state' or 'broadcast'"),
         ("1: 2", "setting 1 should be a name"),
-        ("? [a]\n: b", "broken YAML"),
-        ("scenario: !!python/name:os.system", "broken YAML"),
-        ("scenario: 2026-99-99", "broken YAML"),
+        ("? [a]\n: b", "isn't valid YAML"),
+        ("scenario: !!python/name:os.system", "isn't valid YAML"),
+        ("scenario: 2026-99-99", "isn't valid YAML"),
         ("scenario: x\nsources: 3", "sources should be a mapping"),
-        ("[" * 1500, "broken YAML"),
-        ("\x00", "broken YAML"),
+        ("[" * 1500, "isn't valid YAML"),
+        ("\x00", "isn't valid YAML"),
     ],
 )
 def test_wrong_yaml_is_told_in_one_line(
@@ -286,3 +291,11 @@ def test_who_plays_in_the_place_of_the_built_in_loop() -> None:
     several = config(agent="a:b, c:d", agent_command="run", framework="langchain")
     assert several.agent_names == ["a:b", "c:d"]
     assert several.agent_count == 4
+
+
+def test_every_field_says_what_its_option_looks_like() -> None:
+    for name, field in TrainingConfig.model_fields.items():
+        extra = field.json_schema_extra
+        assert isinstance(extra, dict), name
+        assert extra["metavar"], name
+        assert set(extra) <= {"metavar", "flag", "tuned", "policy"}, name

@@ -21,7 +21,8 @@ from agentgym.core.task import DIFFICULTIES, SPLITS, Split, Task
 from agentgym.core.tools import FailureKind, ToolCall, ToolError, ToolRunner, tool_map
 from agentgym.core.trajectory import Trajectory
 from agentgym.errors import MissingExtraError
-from agentgym.scenarios.checks import check_scenario
+from agentgym.scenarios.checker import check_scenario
+from agentgym.scenarios.checker.bench import play
 from agentgym.scenarios.code_review import scenario as scenario_module
 from agentgym.scenarios.code_review import tools
 from agentgym.scenarios.code_review.analysis import Analysis, analyse, analyses
@@ -43,7 +44,6 @@ from agentgym.scenarios.code_review.submissions import (
     unmarked,
 )
 from agentgym.scenarios.code_review.tools import TOOLS, World
-from agentgym.scenarios.probing import play
 
 CODE = """\
 import hashlib

@@ -15,7 +15,7 @@ from gymnasium.utils.env_checker import check_env
 
 from agentgym.core.task import SPLITS, Split, Task
 from agentgym.core.tools import FailureKind, ToolCall, ToolError, ToolRunner, tool_map
-from agentgym.scenarios.checks import check_scenario
+from agentgym.scenarios.checker import check_scenario
 from agentgym.scenarios.customer_support import tools as shop
 from agentgym.scenarios.customer_support.goals import Milestone
 from agentgym.scenarios.customer_support.knowledge import (

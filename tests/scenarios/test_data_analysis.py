@@ -25,7 +25,8 @@ from agentgym.core.task import DIFFICULTIES, SPLITS, Split, Task
 from agentgym.core.tools import FailureKind, ToolCall, ToolError, ToolRunner, tool_map
 from agentgym.errors import MissingExtraError
 from agentgym.policies.calls.candidates import described_values
-from agentgym.scenarios.checks import check_scenario
+from agentgym.scenarios.checker import check_scenario
+from agentgym.scenarios.checker.bench import play
 from agentgym.scenarios.data_analysis import charts, datasets, tools
 from agentgym.scenarios.data_analysis import scenario as scenario_module
 from agentgym.scenarios.data_analysis.charts import (
@@ -48,7 +49,6 @@ from agentgym.scenarios.data_analysis.plan import Milestone, wrong_arguments
 from agentgym.scenarios.data_analysis.scenario import DataAnalysis
 from agentgym.scenarios.data_analysis.toolbox import TOOLS
 from agentgym.scenarios.data_analysis.world import World
-from agentgym.scenarios.probing import play
 
 REGIONS = ["north ridge", "south ridge", "north ridge", "east ridge", "north ridge"]
 REGIONS += ["south ridge", None, "east ridge"]

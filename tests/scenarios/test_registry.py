@@ -137,17 +137,17 @@ def test_own_classes_load_from_the_current_folder(own: str) -> None:
 @pytest.mark.parametrize(
     ("ref", "message"),
     [
-        ("{own}:Mien", "has no class 'Mien'. Did you mean 'Mine'"),
-        ("{own}:value", "is no subclass of agentgym.Scenario"),
+        ("{own}:Mien", "has no 'Mien'. Did you mean 'Mine'"),
+        ("{own}:value", "isn't a subclass of agentgym.Scenario"),
         ("{own}:Nameless", "has no name"),
         ("{own}:Unfinished", "does not define create_environment, success_criteria"),
         ("{own}:Raising", "cannot be made: RuntimeError: no room"),
-        ("no_such_module:Thing", "Run in the folder that holds it, or install it"),
+        ("no_such_module:Thing", "Run in the folder that contains it, or install it"),
         ("{own}.deeper:Thing", "cannot be imported"),
-        ("{own}:", "is no module:Class"),
-        (":Mine", "is no module:Class"),
-        ("./{own}.py:Mine", "is no module:Class"),
-        ("json:loads", "is no subclass of agentgym.Scenario"),
+        ("{own}:", "Write it as module:Class"),
+        (":Mine", "Write it as module:Class"),
+        ("./{own}.py:Mine", "Write it as module:Class"),
+        ("json:loads", "isn't a subclass of agentgym.Scenario"),
     ],
 )
 def test_wrong_references_are_told_in_one_line(
@@ -198,13 +198,15 @@ def test_register() -> None:
     class Other(CustomerSupport):
         name = "registered"
 
-    with pytest.raises(ScenarioError, match="There is a scenario 'registered'"):
+    with pytest.raises(ScenarioError, match="Scenario 'registered' already exists"):
         ScenarioRegistry.register(Other)
-    with pytest.raises(ScenarioError, match="There is a scenario 'customer_support'"):
+    with pytest.raises(
+        ScenarioError, match="Scenario 'customer_support' already exists"
+    ):
         ScenarioRegistry.register(CustomerSupport)
     with pytest.raises(ScenarioError, match="does not define"):
         ScenarioRegistry.register(Scenario)  # type: ignore[type-abstract]
-    with pytest.raises(ScenarioError, match="no subclass"):
+    with pytest.raises(ScenarioError, match="isn't a subclass"):
         ScenarioRegistry.register(3)  # type: ignore[arg-type]
 
 

@@ -12,7 +12,7 @@ import pytest
 from agentgym.core.task import SPLITS, Task
 from agentgym.core.tools import FailureKind, ToolCall
 from agentgym.core.trajectory import Step, Trajectory
-from agentgym.scenarios.checks import check_scenario
+from agentgym.scenarios.checker import check_scenario
 from agentgym.scenarios.environment import Environment
 from agentgym.scenarios.service_desks.desk import Desk, desk_names, load_desk
 from agentgym.scenarios.service_desks.scenario import ServiceDesks

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import inspect
-import os
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,6 +16,7 @@ from agentgym.core.trajectory import Trajectory
 from agentgym.episodes.episode import EnvironmentPool
 from agentgym.errors import UsageError
 from agentgym.integrations.base import framework_of, switch_off_telemetry
+from agentgym.utils.objects import load_object
 from agentgym.utils.threads import ThreadForEachCall
 
 Agent = Callable[..., Any]
@@ -142,36 +140,16 @@ def load_agent(path: str) -> Agent:
     Raises:
         UsageError: There is none.
     """
-    module_name, colon, name = path.partition(":")
-    if not (module_name and colon and name):
-        raise UsageError(f"'{path}' names no agent; write module:function.")
     switch_off_telemetry()
-    here = os.getcwd()
-    if here not in sys.path:
-        # As for scenarios: a file in the current folder can be named.
-        sys.path.insert(0, here)
-    try:
-        found = importlib.import_module(module_name)
-    except Exception as error:
-        raise UsageError(
-            f"The module '{module_name}' of the agent cannot be imported:"
-            f" {type(error).__name__}: {error}."
-        ) from None
-    try:
-        for part in name.split("."):
-            found = getattr(found, part)
-    except AttributeError:
-        raise UsageError(
-            f"'{module_name}' has no '{name}'; write module:function."
-        ) from None
+    found: Agent = load_object(path, "Agent")
     if framework := framework_of(found):
         return _of_framework(framework, lambda: found, factory=False)
     # A function that needs no arguments makes agents, however many it would take.
     if _takes(found, 3) and not _takes(found, 0):
-        return found  # type: ignore[return-value]
+        return found
     if _takes(found, 0):
         try:
-            made = found()  # type: ignore[operator]
+            made = found()
         except Exception as error:
             text = " ".join(str(error).split())
             raise UsageError(
@@ -179,7 +157,7 @@ def load_agent(path: str) -> Agent:
                 " model is not asked in training: any key will do.)"
             ) from error
         if framework := framework_of(made):
-            return _of_framework(framework, found, factory=True)  # type: ignore[arg-type]
+            return _of_framework(framework, found, factory=True)
         if _takes(made, 3):
             return made  # type: ignore[no-any-return]
     raise UsageError(

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import AbstractContextManager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from agentgym.store import Store
     from agentgym.ui.charts import Glyphs
     from agentgym.ui.tables import Table
+    from agentgym.utils.assets import DownloadProgress
 
 Options = dict[str, Any]
 
@@ -147,6 +149,19 @@ def print_table(table: Table) -> None:
         console().print(table.rich())
     else:
         print(table.plain())
+
+
+def downloading(
+    fetch: Callable[[DownloadProgress | None], None], *, quiet: bool = False
+) -> None:
+    """Downloads before anything else is shown: two live displays exclude each other."""
+    from agentgym.utils.assets import rich_progress
+
+    if quiet:
+        fetch(None)
+        return
+    with rich_progress() as progress:
+        fetch(progress)
 
 
 def console(*, stderr: bool = False) -> Console:

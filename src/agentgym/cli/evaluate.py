@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ from agentgym.cli.common import (
     HomeOption,
     JsonOption,
     TasksOption,
+    downloading,
     note,
     open_store,
     print_json,
@@ -121,7 +123,6 @@ def load_agent(ref: str) -> tuple[str, TrainedAgent]:
         ModelNotFoundError: There is no such model or folder.
         FormatError: The folder holds no model that can be read.
     """
-    from agentgym.cli.train import fetch_weights
     from agentgym.core.trained_agent import TrainedAgent
     from agentgym.errors import ModelNotFoundError
 
@@ -135,10 +136,8 @@ def load_agent(ref: str) -> tuple[str, TrainedAgent]:
             # A folder right here has a name without a separator, too.
             if not path.is_dir():
                 raise
-    if (path / "llm.json").is_file():
-        fetch_weights("llm", None, quiet=False)
-    elif (path / "agent.json").is_file():
-        fetch_weights("planner", None, quiet=False)
+    if path.is_dir():
+        downloading(partial(TrainedAgent.fetch, path))
     return ref, TrainedAgent.load(path)
 
 

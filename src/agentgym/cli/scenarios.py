@@ -1,4 +1,4 @@
-"""`agentgym scenarios`: what can be trained on, and whether one's own is fit for it."""
+"""`agentgym scenarios`: list, show, check and create scenarios."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from agentgym.errors import UsageError
 if TYPE_CHECKING:
     from agentgym.scenarios.base import Scenario
 
-app = command_group("List, show, check and begin scenarios.")
+app = command_group("List, show, check and create scenarios.")
 
 ScenarioArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="A name from the list, or module:Class.")
@@ -28,7 +28,7 @@ ScenarioArgument = Annotated[
 
 @app.command("list", cls=Command)
 def list_(json: JsonOption = False) -> None:
-    """List the scenarios that can be trained on."""
+    """List the available scenarios."""
     import dataclasses
 
     from agentgym.scenarios.registry import ScenarioRegistry
@@ -44,7 +44,7 @@ def list_(json: JsonOption = False) -> None:
         else (info.name, info.difficulty, info.estimated_time, info.description)
         for info in found
     ]
-    # Plain text also on a terminal: importing rich would take longer than all else.
+    # Plain text on terminals, too: importing rich would take longer than all else.
     print(Table(("name", "difficulty", "training", "description"), rows).plain())
 
 
@@ -52,7 +52,7 @@ def list_(json: JsonOption = False) -> None:
 def show(
     name: ScenarioArgument, tasks: TasksOption = None, json: JsonOption = False
 ) -> None:
-    """Show a scenario: its tools, targets, options and an example task."""
+    """Show a scenario's tools, targets, options and an example task."""
     from agentgym.scenarios.registry import ScenarioRegistry
 
     scenario = ScenarioRegistry.load(name, **with_tasks(name, tasks)[1])
@@ -61,7 +61,9 @@ def show(
         print_json(facts)
         return
     print(f"{facts['name']}: {facts['description']}")
-    print(f"Difficulty {facts['difficulty']}, training {facts['estimated_time']}.")
+    print(
+        f"Difficulty: {facts['difficulty']}. Training time: {facts['estimated_time']}."
+    )
     _print_section(
         "Targets", {name: f"{value:g}" for name, value in facts["targets"].items()}
     )
@@ -74,7 +76,7 @@ def show(
     )
     _print_section(
         "Options (train --set name=value)",
-        {name: f"{value!r} by default" for name, value in facts["options"].items()},
+        {name: f"default {value!r}" for name, value in facts["options"].items()},
     )
     _print_section(
         "Training defaults",
@@ -97,8 +99,8 @@ def show(
 def check(
     name: ScenarioArgument, tasks: TasksOption = None, json: JsonOption = False
 ) -> None:
-    """Check a scenario rule by rule and explain each failure."""
-    from agentgym.scenarios.checks import check_scenario
+    """Check your scenario rule by rule, and explain how to fix each failure."""
+    from agentgym.scenarios.checker import check_scenario
     from agentgym.scenarios.registry import ScenarioRegistry
 
     scenario = ScenarioRegistry.load(name, **with_tasks(name, tasks)[1])
@@ -121,7 +123,7 @@ def check(
             print(f"{mark}  {result.rule}")
             if not result.ok:
                 print(f"       {result.explanation}")
-        print(f"\n{len(results) - len(wrong)} of {len(results)} rules are kept.")
+        print(f"\n{len(results) - len(wrong)} of {len(results)} rules passed.")
     if wrong:
         raise typer.Exit(1)
 
@@ -134,14 +136,14 @@ def new(
     ],
     json: JsonOption = False,
 ) -> None:
-    """Write NAME.py: a scenario that is complete and trains, to make your own of."""
+    """Write NAME.py, a complete scenario to start your own from."""
     from pathlib import Path
 
     from agentgym.scenarios.registry import ScenarioRegistry
     from agentgym.scenarios.skeleton import write_skeleton
 
     if name in ScenarioRegistry.names():
-        raise UsageError(f"There is a scenario '{name}' already. Choose another name.")
+        raise UsageError(f"Scenario '{name}' already exists. Choose another name.")
     path, class_name = write_skeleton(name, Path())
     scenario = f"{name}:{class_name}"
     if json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -13,6 +14,7 @@ from agentgym.cli.common import (
     JsonOption,
     TasksOption,
     console,
+    downloading,
     glyphs,
     home,
     note,
@@ -94,12 +96,19 @@ def train(
         str | None, _option("gpu_provider", "NAME", "--gpu")
     ] = None,
     learning_rate: Annotated[str | None, _option("learning_rate", "X")] = None,
+    learning_rate_decay: Annotated[
+        str | None, _option("learning_rate_decay", "SHARE")
+    ] = None,
     group_size: Annotated[str | None, _option("group_size", "N")] = None,
     batch_size: Annotated[str | None, _option("batch_size", "N")] = None,
     revisit: Annotated[str | None, _option("revisit", "SHARE")] = None,
     credit: Annotated[str | None, _option("credit", "state|broadcast")] = None,
     exploration: Annotated[str | None, _option("exploration", "X")] = None,
+    exploration_decay: Annotated[
+        str | None, _option("exploration_decay", "SHARE")
+    ] = None,
     entropy: Annotated[str | None, _option("entropy", "X")] = None,
+    entropy_decay: Annotated[str | None, _option("entropy_decay", "SHARE")] = None,
     eval_every: Annotated[str | None, _option("eval_every", "N")] = None,
     eval_tasks: Annotated[str | None, _option("eval_tasks", "N")] = None,
     heldout_tasks: Annotated[str | None, _option("heldout_tasks", "N")] = None,
@@ -140,12 +149,15 @@ def train(
             "framework": framework,
             "gpu_provider": gpu_provider,
             "learning_rate": learning_rate,
+            "learning_rate_decay": learning_rate_decay,
             "group_size": group_size,
             "batch_size": batch_size,
             "revisit": revisit,
             "credit": credit,
             "exploration": exploration,
+            "exploration_decay": exploration_decay,
             "entropy": entropy,
+            "entropy_decay": entropy_decay,
             "eval_every": eval_every,
             "eval_tasks": eval_tasks,
             "heldout_tasks": heldout_tasks,
@@ -220,34 +232,17 @@ def prepare(config: TrainingConfig, *, quiet: bool) -> dict[str, float]:
     """
     from agentgym.engines import get_engine
     from agentgym.engines.local import resolve
+    from agentgym.policies.registry import policy_class, policy_options
 
     get_engine(config.engine)
     with results_only():
         scenario, config = resolve(config)
-    fetch_weights(config.policy, config.model, quiet=quiet)
+    fetch = policy_class(config.policy).fetch
+    downloading(partial(fetch, policy_options(config)), quiet=quiet)
     targets = scenario.success_criteria()
     if config.target_reliability is not None:
         targets = {**targets, "tool_reliability": config.target_reliability}
     return targets
-
-
-def fetch_weights(policy: str, model: str | None, *, quiet: bool) -> None:
-    """Gets what a policy needs now: its progress bar and the view exclude others."""
-    from agentgym.utils.assets import MINILM, fetch, rich_progress
-
-    def get(progress: Callable[[str, int, int | None], None] | None) -> None:
-        if policy == "planner":
-            fetch(MINILM, progress)
-        elif policy == "llm":
-            from agentgym.policies.llm.models import EMBEDDED, find_model
-
-            find_model(model or EMBEDDED, progress)
-
-    if quiet:
-        get(None)
-        return
-    with rich_progress() as progress:
-        get(progress)
 
 
 def carry_out(

@@ -44,94 +44,192 @@ _PLAIN = {
 """What pydantic's kinds of error mean, in plain words; others keep its own."""
 
 
+class PolicyOptions(BaseModel):
+    """The settings that only one policy reads: subclass it, and describe each field."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
 class TrainingConfig(BaseModel):
     """What to train, on what, and how.
 
-    Further fields are allowed: a scenario may read settings of its own. `resolve`
-    tells which of them nothing reads.
+    Extra fields are allowed: they are options of the scenario or the policy.
+    `resolve` rejects those that neither reads.
+
+    Each field documents itself: `description` is also its help text on the command
+    line. `json_schema_extra` holds `metavar`; `flag`, if its option isn't called like
+    the field; `tuned`, if policies or scenarios often bring a better default than the
+    one here; and `policy`, if only some policies read it.
     """
 
     model_config = ConfigDict(extra="allow", validate_assignment=True)
 
     scenario: Annotated[str, Field(min_length=1)] = Field(
-        description="Scenario to train on: a name, or module:Class."
+        description="Scenario to train on: a name, or module:Class.",
+        json_schema_extra={"metavar": "NAME"},
     )
-    policy: str = Field("planner", min_length=1, description="What decides and learns.")
+    policy: str = Field(
+        "planner",
+        min_length=1,
+        description="Policy to train: planner, llm, or one from an installed package.",
+        json_schema_extra={"metavar": "NAME", "tuned": True},
+    )
     model: str | None = Field(
         None,
         min_length=1,
-        description="Language model of the policy llm: smollm2-135m, a name on the "
-        "Hugging Face hub, or a folder; unset: smollm2-135m.",
+        description="Language model for policies that use one: smollm2-135m, a name "
+        "on the Hugging Face hub, or a folder. Default: smollm2-135m.",
+        json_schema_extra={"metavar": "NAME", "policy": True},
     )
     engine: str = Field(
-        "local", min_length=1, description="Where the training loop runs."
+        "local",
+        min_length=1,
+        description="Training algorithm: local, trl, or one from an installed package.",
+        json_schema_extra={"metavar": "NAME"},
     )
-    episodes: int = Field(10_000, gt=0, description="Episodes to train for, at most.")
+    episodes: int = Field(
+        10_000,
+        gt=0,
+        description="Maximum number of training episodes.",
+        json_schema_extra={"metavar": "N", "tuned": True},
+    )
     gpu_provider: Literal["auto", "local", "runpod", "lambda"] = Field(
-        "auto", description="Where GPUs come from, for engines that use them."
+        "auto",
+        description="Where GPUs come from, for engines that use them.",
+        json_schema_extra={"metavar": "NAME", "flag": "--gpu"},
     )
     learning_rate: FiniteFloat = Field(
-        3e-4, gt=0, description="Step size of an update at the start; it decays."
+        3e-4,
+        gt=0,
+        description="Learning rate at the start of training.",
+        json_schema_extra={"metavar": "X", "tuned": True},
+    )
+    learning_rate_decay: FiniteFloat = Field(
+        0.9,
+        ge=0,
+        le=1,
+        description="Share of the learning rate removed, linearly, by the end of "
+        "training.",
+        json_schema_extra={"metavar": "SHARE"},
     )
     discount_factor: FiniteFloat = Field(
-        0.95, gt=0, lt=1, description="Weight of a reward one step later."
+        0.95,
+        gt=0,
+        lt=1,
+        description="How much a reward counts for the step before it.",
+        json_schema_extra={"metavar": "X"},
     )
     group_size: int = Field(
-        8, ge=2, description="Sibling episodes of a task, compared with each other."
+        8,
+        ge=2,
+        description="Episodes per task, compared with each other.",
+        json_schema_extra={"metavar": "N", "tuned": True},
     )
-    batch_size: int = Field(16, ge=1, description="Tasks in one update, at most.")
+    batch_size: int = Field(
+        16,
+        ge=1,
+        description="Maximum number of tasks per update.",
+        json_schema_extra={"metavar": "N", "tuned": True},
+    )
     revisit: FiniteFloat = Field(
         0.33,
         ge=0,
         lt=1,
-        description="Share of a batch for earlier tasks, first those that went wrong.",
+        description="Share of each batch for earlier tasks, failed ones first.",
+        json_schema_extra={"metavar": "SHARE", "tuned": True},
     )
     credit: Literal["state", "broadcast"] = Field(
         "state",
-        description="Compare siblings at the same state, or whole episodes.",
+        description="Compare episodes of a task at the same state, or as a whole.",
+        json_schema_extra={"metavar": "state|broadcast"},
     )
     exploration: FiniteFloat = Field(
-        0.1, ge=0, lt=1, description="Share of decisions drawn at random in training."
+        0.1,
+        ge=0,
+        lt=1,
+        description="Share of random decisions at the start of training.",
+        json_schema_extra={"metavar": "SHARE", "tuned": True},
+    )
+    exploration_decay: FiniteFloat = Field(
+        0.8,
+        ge=0,
+        le=1,
+        description="Share of the exploration removed, linearly, by the end of "
+        "training.",
+        json_schema_extra={"metavar": "SHARE"},
     )
     entropy: FiniteFloat = Field(
-        0.02, ge=0, description="Weight of the entropy bonus at the start; it decays."
+        0.02,
+        ge=0,
+        description="Weight of the entropy bonus at the start of training.",
+        json_schema_extra={"metavar": "X", "tuned": True},
+    )
+    entropy_decay: FiniteFloat = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="Share of the entropy bonus removed, linearly, by the end of "
+        "training.",
+        json_schema_extra={"metavar": "SHARE"},
     )
     seed: int = Field(
-        0, ge=0, le=2**32 - 1, description="Same seed, same trained weights."
+        0,
+        ge=0,
+        le=2**32 - 1,
+        description="Random seed. The same seed gives the same trained weights.",
+        json_schema_extra={"metavar": "N"},
     )
     eval_every: int = Field(
-        1280, gt=0, description="Episodes between evaluations and checkpoints."
+        1280,
+        gt=0,
+        description="Episodes between evaluations.",
+        json_schema_extra={"metavar": "N", "tuned": True},
     )
     eval_tasks: int = Field(
-        200, gt=0, description="Validation tasks of an evaluation during training."
+        200,
+        gt=0,
+        description="Validation tasks per evaluation during training.",
+        json_schema_extra={"metavar": "N", "tuned": True},
     )
     heldout_tasks: int = Field(
-        400, gt=0, description="Held-out tasks of the evaluation at the end."
+        400,
+        gt=0,
+        description="Held-out tasks in the final evaluation.",
+        json_schema_extra={"metavar": "N", "tuned": True},
     )
     free_form_tasks: int = Field(
         40,
         gt=0,
         description="Held-out tasks on which a language model is also measured "
-        "without the constraint.",
+        "without constrained decoding.",
+        json_schema_extra={"metavar": "N", "policy": True},
     )
     target_reliability: FiniteFloat | None = Field(
         None,
         gt=0,
         le=1,
-        description="Stop early when validation reliability is surely above this; "
-        "unset: the scenario's own target.",
+        description="Stop early once the 95% interval of validation reliability is "
+        "above this. Default: the scenario's target.",
+        json_schema_extra={"metavar": "SHARE"},
     )
     failure_budget: FiniteFloat = Field(
         0.1,
         ge=0,
         le=1,
-        description="Share of episodes that may break for reasons outside the policy.",
+        description="Stop with an error if more than this share of episodes crashes.",
+        json_schema_extra={"metavar": "SHARE"},
     )
     max_steps: int = Field(
-        10, gt=0, description="Decisions until an episode is cut off."
+        10,
+        gt=0,
+        description="Maximum number of decisions per episode.",
+        json_schema_extra={"metavar": "N", "tuned": True},
     )
     max_mistakes: int | None = Field(
-        None, gt=0, description="Wrong decisions that end an episode of training."
+        None,
+        gt=0,
+        description="End a training episode after this many wrong decisions.",
+        json_schema_extra={"metavar": "N", "tuned": True},
     )
     play_on: FiniteFloat = Field(
         1.0,
@@ -139,49 +237,65 @@ class TrainingConfig(BaseModel):
         le=1,
         description="Least share of tasks that training plays to their end, rather "
         "than up to where mistakes are rare; 1: all of them.",
+        json_schema_extra={"metavar": "SHARE"},
     )
     tool_timeout: FiniteFloat = Field(
-        10.0, gt=0, description="Seconds that a tool call may take."
+        10.0,
+        gt=0,
+        description="Maximum seconds per tool call.",
+        json_schema_extra={"metavar": "SECONDS"},
     )
     agent: str | None = Field(
         None,
         min_length=1,
-        description="Agent that plays, in the place of the built-in loop: "
-        "module:function. Of several, with commas between, siblings take turns.",
+        description="Train your own agent: module:function. Separate several with "
+        "commas.",
+        json_schema_extra={"metavar": "MODULE:FUNCTION"},
     )
     agent_command: str | None = Field(
         None,
         min_length=1,
-        description="The same as a command line. With an agent beside it, siblings "
-        "take turns.",
+        description="Train an agent that runs as a command. Can be combined with "
+        "agent.",
+        json_schema_extra={"metavar": "COMMAND"},
     )
     framework: Literal["langchain", "autogen", "crewai"] | None = Field(
         None,
-        description="Agent framework (langchain, autogen, crewai) whose own agent "
-        "plays, with the scenario's tools. With an agent beside it, siblings take "
-        "turns.",
+        description="Train a default agent of this framework (langchain, autogen or "
+        "crewai) with the scenario's tools. Can be combined with agent.",
+        json_schema_extra={"metavar": "NAME"},
     )
     agent_concurrency: int = Field(
-        8, gt=0, description="Agents that run at the same time."
+        8,
+        gt=0,
+        description="Maximum number of agents running at the same time.",
+        json_schema_extra={"metavar": "N"},
     )
     agent_timeout: FiniteFloat = Field(
-        120.0, gt=0, description="Seconds that an agent may take for an episode."
+        120.0,
+        gt=0,
+        description="Maximum seconds per episode of an agent.",
+        json_schema_extra={"metavar": "SECONDS"},
     )
     components: Annotated[list[str], Field(min_length=1)] | None = Field(
         None,
-        description="Components that learn, for example tool_selection; unset: what "
+        description="Components to train, for example tool_selection. Default: those "
         "the scenario declares.",
+        json_schema_extra={"metavar": "A,B"},
     )
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")] | None = (
         Field(
-            None, description="Name of the trained model; unset: the scenario's name."
+            None,
+            description="Name of the trained model. Default: the scenario's name.",
+            json_schema_extra={"metavar": "NAME"},
         )
     )
     manual_hours: FiniteFloat = Field(
         4.0,
         gt=0,
-        description="Hours a person would spend tuning prompts by hand; time savings "
-        "are counted against them.",
+        description="Hours of manual prompt tuning that a training replaces, used to "
+        "report time savings.",
+        json_schema_extra={"metavar": "HOURS"},
     )
 
     _sources: dict[str, Source] = PrivateAttr(default_factory=dict)
@@ -229,10 +343,14 @@ class TrainingConfig(BaseModel):
         others = (self.agent_command, self.framework)
         return len(self.agent_names) + sum(other is not None for other in others)
 
-    @property
-    def scenario_options(self) -> dict[str, Any]:
-        """The further fields, which the scenario reads."""
-        return dict(self.model_extra or {})
+    def options_of(self, names: Iterable[str]) -> dict[str, Any]:
+        """The settings of these names, as far as they are set.
+
+        Args:
+            names: What a scenario (`options`) or a policy (`policy_options`) reads.
+        """
+        known = dict(self)
+        return {name: known[name] for name in names if known.get(name) is not None}
 
     def resolve(
         self,
@@ -240,6 +358,7 @@ class TrainingConfig(BaseModel):
         policy_defaults: Mapping[str, Any],
         scenario_options: Mapping[str, Any],
         engine_defaults: Mapping[str, Any] = {},
+        policy_options: type[PolicyOptions] = PolicyOptions,
     ) -> TrainingConfig:
         """The settings in force: the user's, else the scenario's, else the policy's.
 
@@ -249,29 +368,45 @@ class TrainingConfig(BaseModel):
             scenario_options: `Scenario.options`: what the scenario reads beyond the
                 fields of this class, with defaults.
             engine_defaults: `Engine.training_defaults`; only the user's win over them.
+            policy_options: `Policy.policy_options`.
 
         Returns:
             A config whose every value is final, and whose `sources` say who set it.
 
         Raises:
-            ConfigError: If a setting is read by nobody, or a default is wrong.
+            ConfigError: Nothing reads a setting, or a default is wrong.
         """
         fields = type(self).model_fields
         if self.gpu_provider not in _HERE:
             raise ConfigError(
-                f"gpu_provider '{self.gpu_provider}' is read by nobody: the engine "
-                f"'{self.engine}' runs on this machine. Use gpu_provider auto or local."
+                f"Engine '{self.engine}' can't use GPUs of '{self.gpu_provider}'. "
+                "Set gpu_provider to auto or local."
             )
         if not self.agent_count:
             for name in ("agent_concurrency", "agent_timeout"):
                 if name in self.model_fields_set:
                     raise ConfigError(
-                        f"Nothing reads {name} without an agent. Set agent, "
-                        "agent_command or framework, or leave it out."
+                        f"{name} has no effect without an agent. Set agent, "
+                        "agent_command or framework, or omit it."
                     )
+        own = self._policy_options(policy_options)
+        policy = self.policy
+        if "policy" not in self.model_fields_set:
+            policy = engine_defaults.get("policy", policy)
+        for name in sorted(self._set_by_user & _OF_POLICIES - set(own)):
+            raise ConfigError(
+                f"Policy '{policy}' doesn't use '{name}'. Choose another policy, or "
+                f"omit '{name}'."
+            )
+        for name in sorted(set(own) & set(scenario_options)):
+            raise ConfigError(
+                f"Both policy '{policy}' and scenario '{self.scenario}' have an option "
+                f"'{name}'. Rename the scenario's."
+            )
         values: dict[str, Any] = {}
         sources: dict[str, Source] = {}
         layers: tuple[tuple[Source, Mapping[str, Any]], ...] = (
+            ("policy", {n: v for n, v in own.items() if n in fields}),
             ("policy", policy_defaults),
             ("scenario", scenario_defaults),
             ("engine", engine_defaults),
@@ -279,11 +414,16 @@ class TrainingConfig(BaseModel):
         )
         for source, layer in layers:
             if source != "user":
-                _check_names(layer, fields, f"{source}'s training default")
+                _check_names(layer, fields, f"training default of the {source}")
             values |= layer
             sources |= dict.fromkeys(layer, source)
-        options = checked_options(
-            scenario_options, self.scenario_options, known=fields, where="setting"
+        given = self.model_extra or {}
+        options = {n: v for n, v in own.items() if n not in fields}
+        options |= checked_options(
+            scenario_options,
+            {n: v for n, v in given.items() if n not in own},
+            known={*fields, *own},
+            where="setting",
         )
         values["scenario"] = self.scenario
         try:
@@ -291,7 +431,7 @@ class TrainingConfig(BaseModel):
         except ValidationError as error:
             raise config_error(error, "training defaults") from None
         resolved = TrainingConfig.model_construct(
-            _fields_set={*self._set_by_user, *self.scenario_options},
+            _fields_set=set(self.model_fields_set),
             **{name: getattr(valid, name) for name in fields},
             **options,
         )
@@ -307,7 +447,7 @@ class TrainingConfig(BaseModel):
         """Reads what `to_dict` wrote, or any mapping of settings.
 
         Raises:
-            ConfigError: If a setting is missing or wrong.
+            ConfigError: A setting is missing or wrong.
         """
         return cls._read(values, "")
 
@@ -334,7 +474,7 @@ class TrainingConfig(BaseModel):
         """Reads a file of settings, one `name: value` on a line.
 
         Raises:
-            ConfigError: If the file cannot be read, or a setting is missing or wrong.
+            ConfigError: The file cannot be read, or a setting is missing or wrong.
         """
         try:
             text = Path(path).read_text(encoding="utf-8")
@@ -343,11 +483,11 @@ class TrainingConfig(BaseModel):
                 f"{path} cannot be read: {error.strerror or error}."
             ) from None
         except UnicodeDecodeError:
-            raise ConfigError(f"{path} is no text in UTF-8.") from None
+            raise ConfigError(f"{path} isn't UTF-8 text.") from None
         try:
             values = load_yaml(text)
         except ValueError as error:
-            raise ConfigError(f"{path} is broken YAML: {error}") from None
+            raise ConfigError(f"{path} isn't valid YAML: {error}") from None
         if values is None:
             values = {}
         if not isinstance(values, dict):
@@ -356,6 +496,16 @@ class TrainingConfig(BaseModel):
                 f"{_kind(values)}."
             )
         return cls._read(values, str(path))
+
+    def _policy_options(self, policy_options: type[PolicyOptions]) -> dict[str, Any]:
+        """The policy's own settings: the user's, else defaults."""
+        given = {*self._set_by_user, *(self.model_extra or {})}
+        known = given & set(policy_options.model_fields)
+        try:
+            made = policy_options.model_validate(self.options_of(known))
+        except ValidationError as error:
+            raise config_error(error) from None
+        return made.model_dump()
 
     @property
     def _set_by_user(self) -> set[str]:
@@ -385,6 +535,14 @@ class TrainingConfig(BaseModel):
         return config
 
 
+_OF_POLICIES = {
+    name
+    for name, field in TrainingConfig.model_fields.items()
+    if isinstance(field.json_schema_extra, dict) and "policy" in field.json_schema_extra
+}
+"""Fields that only some policies read."""
+
+
 def checked_options(
     defaults: Mapping[str, Any],
     given: Mapping[str, Any],
@@ -392,7 +550,7 @@ def checked_options(
     known: Iterable[str] = (),
     where: str = "option",
 ) -> dict[str, Any]:
-    """A scenario's options: those given, of the type of their default, else defaults.
+    """A scenario's options: the given ones, checked, and defaults for the others.
 
     Args:
         defaults: The options that the scenario reads.
@@ -401,7 +559,7 @@ def checked_options(
         where: What the names are called in messages.
 
     Raises:
-        ConfigError: If nothing reads an option, or its value has the wrong type.
+        ConfigError: Nothing reads an option, or its value has the wrong type.
     """
     _check_names(given, {*known, *defaults}, where, unread=set(given) - set(defaults))
     result = dict(defaults)
@@ -454,7 +612,7 @@ def _check_names(
     if unknown:
         raise ConfigError(
             " ".join(
-                f"Nothing reads the {where} '{name}'.{did_you_mean(name, known)}"
+                f"Unknown {where} '{name}'.{did_you_mean(name, known)}"
                 for name in sorted(unknown)
             )
         )

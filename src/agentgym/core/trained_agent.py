@@ -82,10 +82,10 @@ class TrainedAgent(SavedAgent):
             }
         )
         same = scenario is None or scenario == config.scenario
-        used = {**(config.scenario_options if same else {}), **(options or {})}
-        world = ScenarioRegistry.load(
-            scenario or config.scenario, agent_tools=self.tools, **used
-        )
+        name = scenario or config.scenario
+        known = ScenarioRegistry.find(name).options if same else ()
+        used = {**config.options_of(known), **(options or {})}
+        world = ScenarioRegistry.load(name, agent_tools=self.tools, **used)
         if same:
             world.baseline_tokens = self.metadata.get("baseline_tokens")
         rollout = make_rollout(config, world, warnings.warn)

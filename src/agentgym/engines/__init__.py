@@ -1,36 +1,45 @@
-"""Engines: where the training loop runs."""
+"""Engines by name, imported when they are asked for: what learns.
+
+Other packages offer engines of their own through the entry point group
+"agentgym.engines".
+"""
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentgym.errors import EngineNotFoundError
+from agentgym.errors import EngineNotFoundError, UsageError
+from agentgym.utils.objects import Plugins
 
 if TYPE_CHECKING:
     from agentgym.engines.base import Engine
 
-_CLASSES = {
-    "local": "agentgym.engines.local:LocalEngine",
-    "trl": "agentgym.engines.trl:TrlEngine",
-}
-
-ENGINES = tuple(_CLASSES)
-"""The engines that exist, by name."""
+ENGINES = Plugins(
+    "agentgym.engines",
+    {
+        "local": "agentgym.engines.local:LocalEngine",
+        "trl": "agentgym.engines.trl:TrlEngine",
+    },
+    "Engine",
+    EngineNotFoundError,
+)
+"""All engines that can be named."""
 
 
 def get_engine(name: str) -> Engine:
     """Returns the engine of that name.
 
     Raises:
-        EngineNotFoundError: There is none.
+        EngineNotFoundError: No engine has that name.
+        UsageError: The package that offers it does not offer an engine.
     """
-    if name not in _CLASSES:
-        raise EngineNotFoundError(name, ENGINES)
-    module, _, attribute = _CLASSES[name].partition(":")
-    made: Engine = getattr(import_module(module), attribute)()
-    return made
+    from agentgym.engines.base import Engine
+
+    found = ENGINES.load(name)
+    if not isinstance(found, type) or not issubclass(found, Engine):
+        raise UsageError(f"Engine '{name}' isn't a subclass of Engine.")
+    return found()
 
 
 def engine_of_run(run_id: str, home: Path | None) -> Engine:

@@ -42,7 +42,7 @@ from agentgym.errors import (
     UsageError,
 )
 from agentgym.policies.base import Policy
-from agentgym.policies.registry import create_policy, policy_class, takes_model
+from agentgym.policies.registry import create_policy, policy_class, policy_options
 from agentgym.policies.saved import SavedAgent, library_versions
 from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.registry import ScenarioRegistry
@@ -75,7 +75,7 @@ class LocalEngine(Engine):
         """Carries out a new run; see `Engine.train`."""
         scenario, config = resolve(config)
         with Store(home) as store:
-            policy = create_policy(config.policy, config.seed, config.model)
+            policy = create_policy(config.policy, config.seed, policy_options(config))
             run = Run.begin(store, config, scenario)
             with run.exclusive():
                 return run.carry_out(
@@ -100,7 +100,9 @@ class LocalEngine(Engine):
                 if (result := run.published()) is not None:
                     run.finish(result, listeners)
                     return result
-                policy = create_policy(config.policy, config.seed, config.model)
+                policy = create_policy(
+                    config.policy, config.seed, policy_options(config)
+                )
                 start, warning = run.checkpoints.load()
                 # Rows of iterations that will be made again, and orders that were
                 # meant for the process before.
@@ -121,29 +123,28 @@ def resolve(config: TrainingConfig) -> tuple[Scenario, TrainingConfig]:
     """
     scenario = ScenarioRegistry.load(config.scenario)
     engine = get_engine(config.engine)
-    policy = config.policy
+    name = config.policy
     if "policy" not in config.model_fields_set:
-        policy = engine.training_defaults.get("policy", policy)
+        name = engine.training_defaults.get("policy", name)
+    policy = policy_class(name)
+    defaults = scenario.training_defaults()
+    if policy.language_model:
+        defaults = scenario.language_model_defaults()
     resolved = config.resolve(
-        scenario.training_defaults_for(policy),
-        policy_class(policy).training_defaults,
+        defaults,
+        policy.training_defaults,
         scenario.options,
         engine.training_defaults,
+        policy.policy_options,
     )
     engine.check(resolved)
     trainable_components(resolved, scenario)
-    unread = sorted({"model", "free_form_tasks"} & config.model_fields_set)
-    if unread and not takes_model(policy):
-        raise ConfigError(
-            f"Nothing reads the setting '{unread[0]}': the policy '{policy}' "
-            "has no language model. Add --policy llm, or leave it out."
-        )
     if split_reference(resolved.name or "")[1] is not None:
         raise ConfigError(
             f"name: should leave the version out, got '{resolved.name}'; versions are "
             "counted up by themselves."
         )
-    if resolved.scenario_options or resolved.agent_count:
+    if resolved.options_of(scenario.options) or resolved.agent_count:
         scenario = _load_scenario(resolved)
     return scenario, resolved
 
@@ -151,9 +152,8 @@ def resolve(config: TrainingConfig) -> tuple[Scenario, TrainingConfig]:
 def _load_scenario(config: TrainingConfig) -> Scenario:
     """The scenario with its options, and with what the agent brings along."""
     tools = _agents().check_agent(config) if config.agent_count else ()
-    return ScenarioRegistry.load(
-        config.scenario, agent_tools=tools, **config.scenario_options
-    )
+    options = config.options_of(ScenarioRegistry.find(config.scenario).options)
+    return ScenarioRegistry.load(config.scenario, agent_tools=tools, **options)
 
 
 def trainable_components(config: TrainingConfig, scenario: Scenario) -> frozenset[str]:

@@ -48,7 +48,12 @@ from agentgym.engines.base import Engine
 from agentgym.engines.local import Run, resolve
 from agentgym.errors import ConfigError, MissingExtraError, UsageError
 from agentgym.policies.base import Policy, UpdateStats
-from agentgym.policies.registry import create_policy
+from agentgym.policies.registry import (
+    LANGUAGE_MODEL,
+    create_policy,
+    policy_class,
+    policy_options,
+)
 from agentgym.store import Store
 from agentgym.training.checkpoint import Progress
 from agentgym.training.evaluation import evaluate
@@ -62,8 +67,11 @@ _UNREAD = (
     "credit",
     "discount_factor",
     "entropy",
+    "entropy_decay",
     "eval_every",
     "exploration",
+    "exploration_decay",
+    "learning_rate_decay",
     "max_mistakes",
     "play_on",
     "revisit",
@@ -77,7 +85,7 @@ class TrlEngine(Engine):
 
     name = "trl"
     training_defaults = {
-        "policy": "llm",
+        "policy": LANGUAGE_MODEL,
         "episodes": 2_000,
         "group_size": 8,
         "batch_size": 4,
@@ -87,10 +95,10 @@ class TrlEngine(Engine):
 
     def check(self, config: TrainingConfig) -> None:
         """See `Engine.check`."""
-        if config.policy != "llm":
+        if not policy_class(config.policy).language_model:
             raise ConfigError(
-                f"The engine 'trl' trains language models, and the policy "
-                f"'{config.policy}' is none. Leave the policy out."
+                f"Engine 'trl' trains language models only, not '{config.policy}'. "
+                f"Use --policy {LANGUAGE_MODEL}, or omit --policy."
             )
         if config.agent_count == 0:
             raise ConfigError(
@@ -172,7 +180,7 @@ def _train(
         progress.history.append(history_entry(*at, metrics))
         progress.best_decisions = list(evaluation.decisions)
 
-    policy = create_policy("llm", config.seed, config.model)
+    policy = create_policy(config.policy, config.seed, policy_options(config))
     untrained = policy.weights()
     measure()
     adapter = _with_trl(config, policy, rollout, progress, events, control)

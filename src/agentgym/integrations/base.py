@@ -7,7 +7,6 @@ version before importing it, so a missing package is a one-line error.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import inspect
 import os
 import re
@@ -25,6 +24,7 @@ from agentgym.errors import (
     UsageError,
     did_you_mean,
 )
+from agentgym.utils.objects import load_object
 
 if TYPE_CHECKING:
     from agentgym.integrations.harness import AgentHarness
@@ -215,8 +215,7 @@ def adapter(name: str) -> FrameworkAdapter:
             f"The {framework.title} adapter", framework.extra, problem
         )
     switch_off_telemetry()
-    module, _, cls = framework.home.partition(":")
-    made = getattr(importlib.import_module(module), cls)()
+    made = load_object(framework.home, "Adapter")()
     made.framework = framework
     return cast(FrameworkAdapter, made)
 

@@ -6,13 +6,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 
+from agentgym.core.config import PolicyOptions
 from agentgym.core.task import Message
 from agentgym.core.tools import Tool, ToolCall
 from agentgym.core.trajectory import Group, SampledTokens
+from agentgym.errors import UsageError
+
+if TYPE_CHECKING:
+    from agentgym.utils.assets import Asset, DownloadProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,17 +137,55 @@ class Decider(Protocol):
 
 
 class Policy(ABC):
-    """Decides, and learns from what came of it.
+    """Makes decisions, and learns from their outcome.
 
-    A policy holds no random state: whoever asks for samples brings the generator, so
+    A policy holds no random state: callers that want samples pass the generator, so
     that a run is a function of its seed.
+
+    Everything that others need to know about a kind of policy is on its class.
     """
 
     name: ClassVar[str]
     training_defaults: ClassVar[Mapping[str, Any]] = {}
-    """Tuned settings that stand where neither user nor scenario set one."""
+    """Tuned settings, used where neither user nor scenario set one."""
+    policy_options: ClassVar[type[PolicyOptions]] = PolicyOptions
+    """The settings that only this policy reads. A field that `TrainingConfig` has as
+    well, such as `model`, says that this policy reads it."""
+    assets: ClassVar[Sequence[Asset]] = ()
+    """What must be downloaded before it can decide, whatever its options."""
+    language_model: ClassVar[bool] = False
+    """Whether it is a causal language model: it learns from far fewer episodes than a
+    small policy, each of which costs far more, so scenarios bring other defaults."""
+    export_formats: ClassVar[Sequence[str]] = ()
+    """What `export` can write."""
     context_length: ClassVar[int] = 16_384
     """Tokens of a conversation with its tools that it reads; it never cuts any off."""
+
+    @classmethod
+    def create(cls, seed: int, options: Any) -> Self:
+        """Makes an untrained policy.
+
+        Args:
+            seed: Of its first weights, if they are random.
+            options: A `policy_options`.
+        """
+        return cls()
+
+    @classmethod
+    def fetch(cls, options: Any, progress: DownloadProgress | None = None) -> None:
+        """Downloads everything that a policy with these options needs.
+
+        Args:
+            options: A `policy_options`.
+            progress: Told about each download.
+
+        Raises:
+            AssetError: It cannot be downloaded.
+        """
+        from agentgym.utils.assets import fetch
+
+        for asset in cls.assets:
+            fetch(asset, progress)
 
     @abstractmethod
     def decide(
@@ -213,3 +256,18 @@ class Policy(ABC):
     @abstractmethod
     def load(cls, folder: Path) -> Policy:
         """Reads what `save` wrote."""
+
+    def export(self, folder: Path, format: str) -> None:
+        """Writes the policy for other runtimes, into a new folder.
+
+        Args:
+            folder: Is made.
+            format: One of `export_formats`.
+
+        Raises:
+            UsageError: It cannot be written in this format.
+        """
+        known = ", ".join(self.export_formats) or "none"
+        raise UsageError(
+            f"Policy '{self.name}' can't be exported as '{format}'. Available: {known}."
+        )

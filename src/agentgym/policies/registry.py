@@ -1,77 +1,94 @@
-"""Policies by name, imported when they are asked for."""
+"""Policies by name, imported when they are asked for.
+
+Other packages offer policies of their own through the entry point group
+"agentgym.policies":
+
+    [project.entry-points."agentgym.policies"]
+    my_policy = "my_package.my_module:MyPolicy"
+"""
 
 from __future__ import annotations
 
-import inspect
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from agentgym.errors import MissingExtraError, PolicyNotFoundError
+from agentgym.errors import MissingExtraError, PolicyNotFoundError, UsageError
+from agentgym.utils.objects import Plugins
 
 if TYPE_CHECKING:
+    from agentgym.core.config import PolicyOptions, TrainingConfig
     from agentgym.policies.base import Policy
 
 _EXTRAS = {"torch": "llm", "transformers": "llm"}
-"""Packages that a policy needs, and the extra that brings them."""
+"""Packages that a policy needs, and the extra that installs them."""
 
 _CLASSES = {
     "planner": "agentgym.policies.planner.policy:PlannerPolicy",
     "llm": "agentgym.policies.llm.policy:LlmPolicy",
 }
 
-POLICIES = tuple(_CLASSES)
-"""The policies that exist, by name."""
+LANGUAGE_MODEL = "llm"
+"""The built-in policy that is a language model."""
+
+POLICIES = Plugins("agentgym.policies", _CLASSES, "Policy", PolicyNotFoundError)
+"""All policies that can be named."""
 
 
 def policy_class(name: str) -> type[Policy]:
     """Returns the class of a policy.
 
     Raises:
-        PolicyNotFoundError: There is none of that name.
+        PolicyNotFoundError: No policy has that name.
         MissingExtraError: It needs packages that are not installed.
+        UsageError: The package that offers it does not offer a policy.
     """
-    if name not in _CLASSES:
-        raise PolicyNotFoundError(name, POLICIES)
-    module, _, attribute = _CLASSES[name].partition(":")
+    from agentgym.policies.base import Policy
+
     try:
-        found: type[Policy] = getattr(import_module(module), attribute)
+        found = POLICIES.load(name)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in _EXTRAS:
             raise
         raise MissingExtraError(f"The policy '{name}'", _EXTRAS[missing]) from None
+    if not isinstance(found, type) or not issubclass(found, Policy):
+        raise UsageError(f"Policy '{name}' isn't a subclass of Policy.")
+    if found.name != name:
+        raise UsageError(
+            f"Policy '{name}' calls itself '{found.name}'. Give both the same name."
+        )
     return found
 
 
-def takes_model(name: str) -> bool:
-    """Whether a policy is made from a language model that can be named."""
-    return "model" in inspect.signature(policy_class(name)).parameters
+def policy_options(config: TrainingConfig) -> PolicyOptions:
+    """What the settings of a training say to its policy."""
+    options = policy_class(config.policy).policy_options
+    return options.model_validate(config.options_of(options.model_fields))
 
 
-def create_policy(name: str, seed: int, model: str | None = None) -> Policy:
+def create_policy(
+    name: str, seed: int = 0, options: PolicyOptions | None = None
+) -> Policy:
     """Makes an untrained policy; the same for the same seed.
 
     Args:
         name: Which policy.
         seed: For a policy that starts from random weights; others start equal.
-        model: Language model of a policy that takes one; None for its default.
+        options: Made by `policy_options`; by default its own defaults.
 
     Raises:
-        PolicyNotFoundError: There is none of that name.
-        AssetError: The policy needs weights that cannot be had.
+        PolicyNotFoundError: No policy has that name.
+        AssetError: The policy needs weights that cannot be downloaded.
     """
     chosen = policy_class(name)
-    known = inspect.signature(chosen).parameters
-    given: dict[str, Any] = {"seed": seed, "model": model}
-    return chosen(**{k: v for k, v in given.items() if k in known and v is not None})
+    return chosen.create(seed, options or chosen.policy_options())
 
 
 def load_policy(name: str, folder: Path) -> Policy:
     """Reads a policy that was saved in a folder.
 
     Raises:
-        PolicyNotFoundError: There is none of that name.
-        FormatError: The folder does not hold such a policy.
+        PolicyNotFoundError: No policy has that name.
+        FormatError: The folder does not contain such a policy.
     """
     return policy_class(name).load(folder)

@@ -6,15 +6,18 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from agentgym.core.metrics import clean
 from agentgym.core.task import Message
 from agentgym.core.tools import Tool, ToolCall, ToolRunner, tool_map
 from agentgym.errors import AgentGymError, FormatError, StoreError
 from agentgym.policies.base import DecisionRequest, Policy
-from agentgym.policies.registry import load_policy
+from agentgym.policies.registry import load_policy, policy_class
 from agentgym.utils.files import atomic_write_text
+
+if TYPE_CHECKING:
+    from agentgym.utils.assets import DownloadProgress
 
 FORMAT = "agentgym-model"
 VERSION = 1
@@ -79,6 +82,28 @@ class SavedAgent:
         except (KeyError, TypeError, AttributeError, AgentGymError):
             raise FormatError(f"{folder / FILE} is damaged. Train again.") from None
         return cls(load_policy(name, folder), tools, about)
+
+    @classmethod
+    def fetch(cls, folder: Path, progress: DownloadProgress | None = None) -> None:
+        """Downloads what the agent in a folder needs to decide.
+
+        Args:
+            folder: What `save` wrote.
+            progress: Told about each download.
+
+        Raises:
+            FormatError: The folder contains no model that this AgentGym can read.
+            AssetError: Something cannot be downloaded.
+        """
+        about = _read(folder)
+        policy = policy_class(str(about.get("policy")))
+        known = policy.policy_options
+        try:
+            config = about.get("config") or {}
+            options = known(**{n: config[n] for n in known.model_fields if config[n]})
+        except (KeyError, TypeError, ValueError):
+            options = known()  # It was made by an earlier version.
+        policy.fetch(options, progress)
 
     def save(self, folder: Path | str) -> None:
         """Writes the agent into a folder, which is made if missing.

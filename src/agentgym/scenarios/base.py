@@ -148,17 +148,14 @@ class Scenario(ABC):
         """Targets by metric name, for example `{"tool_reliability": 0.95}`."""
 
     def training_defaults(self) -> dict[str, Any]:
-        """Settings tuned for this scenario; a user's own settings win."""
+        """Settings tuned for this scenario; the user's settings win."""
         return {}
 
-    def training_defaults_for(self, policy: str) -> dict[str, Any]:
-        """The same for one policy, where what suits one does not suit another.
+    def language_model_defaults(self) -> dict[str, Any]:
+        """The same for policies that are language models.
 
-        A language model learns from far fewer episodes than a planner, and each of
-        them costs far more, so it keeps its own settings. How long an episode may be
-        is the same for all.
+        They learn from far fewer episodes, each of which costs far more, so they keep
+        their own settings. The length of an episode is the same for all.
         """
         own = self.training_defaults()
-        if policy != "llm":
-            return own
         return {name: own[name] for name in ("max_steps",) if name in own}

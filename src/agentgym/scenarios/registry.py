@@ -7,20 +7,17 @@ scenarios; their classes are imported when they are loaded.
 from __future__ import annotations
 
 import builtins
-import importlib
-import inspect
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from agentgym.errors import (
     AgentGymError,
     ScenarioError,
     ScenarioNotFoundError,
-    did_you_mean,
+    one_line,
 )
+from agentgym.utils.objects import Plugins, load_object, path_of
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -30,8 +27,6 @@ if TYPE_CHECKING:
 
 ENTRY_POINTS = "agentgym.scenarios"
 """The entry point group by which an installed package offers scenarios."""
-
-_HINT = "Name your own as module:Class."
 
 S = TypeVar("S", bound="Scenario")
 
@@ -105,6 +100,15 @@ BUILTIN = {
 }
 """The scenarios that come with AgentGym. A test keeps them equal to the classes."""
 
+_PLUGINS = Plugins(
+    ENTRY_POINTS,
+    {name: info.path for name, info in BUILTIN.items()},
+    "Scenario",
+    lambda name, known: ScenarioNotFoundError(
+        name, [*known, *ScenarioRegistry._registered], "Name your own as module:Class."
+    ),
+)
+
 
 class ScenarioRegistry:
     """All scenarios that can be named."""
@@ -125,9 +129,9 @@ class ScenarioRegistry:
             options: Settings that the scenario reads (`Scenario.options`).
 
         Raises:
-            ScenarioNotFoundError: If nothing has that name.
-            ScenarioError: If it cannot be imported or is no scenario.
-            ConfigError: If the scenario does not read an option.
+            ScenarioNotFoundError: No scenario has that name.
+            ScenarioError: It can't be imported, or isn't a scenario.
+            ConfigError: The scenario doesn't read an option.
         """
         scenario = cls.find(ref)
         if options:
@@ -143,7 +147,7 @@ class ScenarioRegistry:
             raise
         except Exception as error:
             raise ScenarioError(
-                f"Scenario '{ref}' cannot be made: {_one_line(error)}."
+                f"Scenario '{ref}' cannot be made: {one_line(error)}."
             ) from error
 
     @classmethod
@@ -151,30 +155,20 @@ class ScenarioRegistry:
         """The class behind a name or `module:Class`; see `load`."""
         if ref in cls._registered:
             return cls._registered[ref]
-        if ref in BUILTIN:
-            return _import_class(BUILTIN[ref].path, ref)
         if ":" in ref:
-            here = str(Path.cwd())
-            if here not in sys.path:
-                sys.path.insert(0, here)
-                importlib.invalidate_caches()
-            return _import_class(ref, ref)
-        for entry in _entry_points():
-            if entry.name == ref:
-                return _import_class(_path(entry), ref)
-        raise ScenarioNotFoundError(ref, cls.names(), _HINT)
+            return _own_class(ref)
+        return _check_class(_PLUGINS.load(ref, ScenarioError), ref)
 
     @classmethod
     def names(cls) -> builtins.list[str]:
         """All names that `load` takes, sorted."""
-        offered = (entry.name for entry in _entry_points())
-        return sorted({*BUILTIN, *cls._registered, *offered})
+        return sorted({*_PLUGINS.names(), *cls._registered})
 
     @classmethod
     def list(cls) -> builtins.list[ScenarioInfo]:
         """What there is, by name. One that cannot be imported says so itself."""
         infos = {
-            **{entry.name: _info(entry) for entry in _entry_points()},
+            **{entry.name: _info(entry) for entry in _PLUGINS.entries()},
             **BUILTIN,
             **{name: ScenarioInfo.of(s) for name, s in cls._registered.items()},
         }
@@ -185,71 +179,32 @@ class ScenarioRegistry:
         """Makes a class known by its name; can be used as a decorator.
 
         Raises:
-            ScenarioError: If it is no scenario, or another one has its name.
+            ScenarioError: It isn't a scenario, or another one has its name.
         """
         _check_class(scenario, getattr(scenario, "__qualname__", repr(scenario)))
         name = scenario.name
         if name in BUILTIN or cls._registered.get(name, scenario) is not scenario:
             raise ScenarioError(
-                f"There is a scenario '{name}' already. Give yours another name."
+                f"Scenario '{name}' already exists. Choose another name."
             )
         cls._registered[name] = scenario
         return scenario
 
 
-def _entry_points() -> Iterator[EntryPoint]:
-    # Imported late: it costs more than all else here.
-    from importlib.metadata import entry_points
-
-    for entry in entry_points(group=ENTRY_POINTS):
-        if entry.name not in BUILTIN:
-            yield entry
-
-
-def _path(entry: EntryPoint) -> str:
-    # Not its value, which may name extras of its package as well.
-    return f"{entry.module}:{entry.attr}"
-
-
 def _info(entry: EntryPoint) -> ScenarioInfo:
+    path = path_of(entry)
     try:
-        info = ScenarioInfo.of(_import_class(_path(entry), entry.name))
+        info = ScenarioInfo.of(_own_class(path))
     except ScenarioError as error:
-        return ScenarioInfo(entry.name, "", "", "", _path(entry), problem=str(error))
+        return ScenarioInfo(entry.name, "", "", "", path, problem=str(error))
     return ScenarioInfo(
         entry.name, info.description, info.difficulty, info.estimated_time, info.path
     )
 
 
-def _import_class(path: str, ref: str) -> type[Scenario]:
-    module_name, _, class_name = path.partition(":")
-    if not all(
-        part.isidentifier() for part in f"{module_name}.{class_name}".split(".")
-    ):
-        raise ScenarioError(
-            f"Scenario '{ref}' is no module:Class, for example my_scenario:MyScenario."
-        )
-    try:
-        module: Any = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:
-        missing = isinstance(error, ModuleNotFoundError) and (
-            error.name is not None and f"{module_name}.".startswith(f"{error.name}.")
-        )
-        advice = " Run in the folder that holds it, or install it." if missing else ""
-        raise ScenarioError(
-            f"Scenario '{ref}': module '{module_name}' cannot be imported: "
-            f"{_one_line(error)}.{advice}"
-        ) from error
-    found: Any = module
-    for part in class_name.split("."):
-        found = getattr(found, part, None)
-    if found is None:
-        classes = [name for name, _ in inspect.getmembers(module, inspect.isclass)]
-        raise ScenarioError(
-            f"Scenario '{ref}': module '{module_name}' has no class '{class_name}'."
-            f"{did_you_mean(class_name, classes)}"
-        )
-    return _check_class(found, ref)
+def _own_class(path: str) -> type[Scenario]:
+    found = load_object(path, "Scenario", error=ScenarioError, form="module:Class")
+    return _check_class(found, path)
 
 
 def _check_class(found: Any, ref: str) -> type[Scenario]:
@@ -257,7 +212,7 @@ def _check_class(found: Any, ref: str) -> type[Scenario]:
 
     if not isinstance(found, type) or not issubclass(found, Scenario):
         raise ScenarioError(
-            f"'{ref}' is no subclass of agentgym.Scenario. Name a class that is one."
+            f"Scenario '{ref}' isn't a subclass of agentgym.Scenario. Name one that is."
         )
     missing = sorted(found.__abstractmethods__)
     if missing:
@@ -268,7 +223,3 @@ def _check_class(found: Any, ref: str) -> type[Scenario]:
     if not isinstance(name, str) or not name:
         raise ScenarioError(f"Scenario '{ref}' has no name. Set `name` on its class.")
     return found
-
-
-def _one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".: ")

@@ -1,4 +1,4 @@
-"""The beginning of a scenario of one's own: `agentgym scenarios new NAME`."""
+"""The template of `agentgym scenarios new NAME`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from agentgym.scenarios.environment import RIGHT, Verdict
 
 ROOM = {"type": "string", "enum": ["kitchen", "bathroom", "bedroom", "office"]}
 SCHEMA = {"type": "object", "properties": {"room": ROOM}, "required": ["room"]}
-WORDINGS = {  # The splits share none: what counts is how the agent copes with new ones.
+WORDINGS = {  # Each split has its own: agents are measured on new ones.
     "train": ["Heat the {} if it is cold.", "Is the {} cold? Then warm it up."],
     "validation": ["If the {} feels chilly, turn the heating on."],
     "heldout": ["Warm up the {} in case it got cold there."],
@@ -94,21 +94,21 @@ if __name__ == "__main__":
 
 
 def skeleton(name: str) -> tuple[str, str]:
-    """A scenario that is complete and trains, to be changed into one's own.
+    """A complete scenario that trains, to start your own from.
 
     Args:
-        name: Of the scenario and of its module.
+        name: Name of the scenario and its module.
 
     Returns:
         The module's source, and the name of its class.
 
     Raises:
-        UsageError: If it is no such name.
+        UsageError: The name isn't valid.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name) or keyword.iskeyword(name):
         raise UsageError(
-            f"'{name}' is no name for a scenario. Use lower-case letters, digits and "
-            "_, as in my_shop."
+            f"Invalid scenario name '{name}'. Use lower-case letters, digits and _, "
+            "for example my_shop."
         )
     class_name = "".join(part.capitalize() for part in name.split("_"))
     if class_name == "Home":
@@ -123,7 +123,7 @@ def write_skeleton(name: str, folder: Path) -> tuple[Path, str]:
         The file, and the name of the class in it.
 
     Raises:
-        UsageError: There is such a file or module already, or it cannot be written.
+        UsageError: The file already exists, or cannot be written.
     """
     source, class_name = skeleton(name)
     path = folder / f"{name}.py"
@@ -131,7 +131,7 @@ def write_skeleton(name: str, folder: Path) -> tuple[Path, str]:
         with path.open("x", encoding="utf-8") as file:
             file.write(source)
     except FileExistsError:
-        raise UsageError(f"{path} is there already. Choose another name.") from None
+        raise UsageError(f"{path} already exists. Choose another name.") from None
     except OSError as error:
         raise UsageError(
             f"{path} cannot be written: {error.strerror or error}."

@@ -190,7 +190,9 @@ def run_training(
         ahead = draw(number + 1, size - revisits)
         policy.prepare([task.messages for task in ahead])
         rng = np.random.default_rng([config.seed, progress.iteration])
-        sampling = Sampling(rng, settings["exploration"] * (1.0 - 0.8 * fraction))
+        sampling = Sampling(
+            rng, settings["exploration"] * (1.0 - config.exploration_decay * fraction)
+        )
         branch = config.credit == "state"
         groups = rollout.groups(
             policy,
@@ -211,12 +213,12 @@ def run_training(
         # Compare siblings, and update what may change.
         signal = assign_advantages(groups, config.credit, config.discount_factor)
         # Small batches, as at the end of a run, say little: they move little.
-        rate = settings["learning_rate"] * (1.0 - 0.9 * fraction)
+        rate = settings["learning_rate"] * (1.0 - config.learning_rate_decay * fraction)
         rate *= size / config.batch_size
         stats = policy.learn(
             groups,
             learning_rate=rate,
-            entropy=settings["entropy"] * (1.0 - fraction),
+            entropy=settings["entropy"] * (1.0 - config.entropy_decay * fraction),
             trainable=trainable,
         )
         progress.iteration += 1

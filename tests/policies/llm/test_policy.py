@@ -23,8 +23,7 @@ from agentgym.errors import (
     OutOfMemory,
 )
 from agentgym.policies.base import DecisionRequest, Sampling
-from agentgym.policies.llm import learner
-from agentgym.policies.llm.learner import _collect
+from agentgym.policies.llm.learner import LlmOptions, _collect
 from agentgym.policies.llm.lora import lora_layers
 from agentgym.policies.llm.policy import LlmPolicy
 from agentgym.policies.llm.trie import TOOL, VALUE
@@ -139,14 +138,15 @@ def test_weights_decide_without_the_optimizer(
 
 
 def test_the_format_loss_teaches_to_write_an_answer(
-    families: dict[str, Path], rollout: Rollout, monkeypatch: pytest.MonkeyPatch
+    families: dict[str, Path], rollout: Rollout
 ) -> None:
     """Without the constraint, which learning the choice alone does not do."""
     tools = rollout.scenario.create_environment().tool_list
     messages = [{"role": "user", "content": "Open A12"}]
 
-    def mean_logprob() -> float:
-        policy = LlmPolicy(str(families["llama"]))
+    def mean_logprob(weight: float) -> float:
+        options = LlmOptions(format_weight=weight)
+        policy = LlmPolicy(str(families["llama"]), options=options)
         (state,) = policy._read([DecisionRequest(messages, tools)])
         for number in range(4):
             iterate(policy, rollout, number)
@@ -156,10 +156,7 @@ def test_the_format_loss_teaches_to_write_an_answer(
             logits = policy.engine.model(ids).logits[0, len(state.prompt) - 1 :]
         return float(logits.log_softmax(-1)[range(len(answer)), answer].mean())
 
-    with_it = mean_logprob()
-    for weight in ("_SURPRISE", "_WRONG"):
-        monkeypatch.setattr(learner, weight, 0.0)
-    assert with_it > mean_logprob() + 1.0
+    assert mean_logprob(1.0) > mean_logprob(0.0) + 1.0
 
 
 def test_frozen_components_get_no_gradient(

@@ -14,6 +14,7 @@ import json
 import math
 import os
 import platform
+import re
 import subprocess
 import sys
 import threading
@@ -26,8 +27,8 @@ from hypothesis import strategies as st
 
 from agentgym.errors import AssetError, FormatError
 from agentgym.policies.planner import encoder as module
-from agentgym.policies.planner.encoder import EncodedText, SentenceEncoder
-from agentgym.utils.assets import MINILM, fetch
+from agentgym.policies.planner.encoder import MINILM, EncodedText, SentenceEncoder
+from agentgym.utils.assets import fetch
 
 REFERENCE = Path(__file__).with_name("minilm_reference.npz")
 SENTENCE = "the order arrived broken so please refund 99887 to my card today"
@@ -311,3 +312,10 @@ def test_attention_without_and_with_shift(size: float) -> None:
     np.testing.assert_allclose(
         out, expected, rtol=1e-2 if size > 1 else 1e-5, atol=1e-4
     )
+
+
+def test_minilm_is_pinned() -> None:
+    assert "==" in MINILM.wheel
+    assert re.fullmatch("[0-9a-f]{40}", MINILM.hub_revision)
+    for digest in MINILM.files.values():
+        assert re.fullmatch("[0-9a-f]{64}", digest)

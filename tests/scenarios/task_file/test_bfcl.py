@@ -12,7 +12,7 @@ from task_lines import Write
 from agentgym.core.tools import ToolCall
 from agentgym.errors import FormatError
 from agentgym.scenarios.task_file.bfcl import import_bfcl, read_bfcl
-from agentgym.scenarios.task_file.expected import Progress
+from agentgym.scenarios.task_file.expected import CallProgress
 from agentgym.scenarios.task_file.line import TaskLine, read_task
 
 FUNCTIONS = [
@@ -74,7 +74,7 @@ def read(questions: Path, answers: Path | None = None) -> list[TaskLine]:
 
 def right(line: TaskLine, *calls: tuple[str, dict[str, Any]]) -> bool:
     assert line.courses is not None
-    progress = Progress(line.courses, {tool.name: tool for tool in line.tools})
+    progress = CallProgress(line.courses, {tool.name: tool for tool in line.tools})
     taken = all(progress.take(ToolCall(name, given)) for name, given in calls)
     return taken and progress.finished
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from agentgym.core.tools import Tool, ToolCall
 from agentgym.scenarios.task_file.expected import (
+    CallProgress,
     ExpectedCall,
-    Progress,
     matches,
     rule_of,
     rule_problems,
@@ -144,11 +144,11 @@ def _due(text: str) -> ExpectedCall:
     return ExpectedCall(text[0], {"x": int(text[1:]) if text[1:] else {"any": True}})
 
 
-def _progress(*courses: list[list[str]]) -> Progress:
-    return Progress([[list(map(_due, step)) for step in c] for c in courses], TOOLS)
+def _progress(*courses: list[list[str]]) -> CallProgress:
+    return CallProgress([[list(map(_due, step)) for step in c] for c in courses], TOOLS)
 
 
-def _play(progress: Progress, *calls: str) -> list[bool]:
+def _play(progress: CallProgress, *calls: str) -> list[bool]:
     return [progress.take(_call(call)) for call in calls]
 
 
@@ -187,7 +187,7 @@ def test_a_call_is_held_against_the_nearest_one_that_is_due() -> None:
         [[ExpectedCall("a", {"x": 1, "y": 2, "z": {"any": True, "optional": True}})]],
         [[ExpectedCall("a", {"x": 3, "y": 4})]],
     ]
-    progress = Progress(due, TOOLS)
+    progress = CallProgress(due, TOOLS)
     assert progress.nearly(ToolCall("a", {"x": 1, "y": 2})) == frozenset()
     assert progress.nearly(ToolCall("a", {"x": 3, "y": 2})) == {"x"}
     assert progress.nearly(ToolCall("a", {"x": 3})) == {"y"}

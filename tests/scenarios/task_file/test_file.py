@@ -118,7 +118,10 @@ MISTAKES: list[tuple[Any, str]] = [
         "live.weather should be module:function",
     ),
     (task(live={"wind": "a:b"}), "live: unknown tool 'wind'"),
-    (task(live={"weather": "a:b"}, responses={"weather": 1}), "is in both live and responses"),
+    (
+        task(live={"weather": "a:b"}, responses={"weather": 1}),
+        "is in both live and responses",
+    ),
     (task(difficulty="hardest"), "difficulty should be one of easy, medium, hard"),
     (task(split="test"), "split should be one of train, validation, heldout"),
     (task(split=["train"]), "split should be one of"),

@@ -15,7 +15,7 @@ from agentgym import ScenarioRegistry
 from agentgym.core.task import Task
 from agentgym.core.tools import FailureKind, ToolCall
 from agentgym.errors import ConfigError, FormatError, ScenarioError
-from agentgym.scenarios.checks import check_scenario
+from agentgym.scenarios.checker import check_scenario
 from agentgym.scenarios.environment import ActOutcome, Environment
 from agentgym.scenarios.task_file.scenario import TaskFile
 

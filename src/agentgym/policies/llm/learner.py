@@ -26,7 +26,7 @@ probability p_old when it was drawn, and now has p:
   model must have learned it. It needs no label, and makes the trained model good in a
   runtime that knows no constraint. A state is learned from in this way in one of the
   passes: going through the vocabulary is what takes time.
-- Samples are gone over `PASSES` times, a few tasks a step: a small model needs many
+- Samples are gone over `passes` times, a few tasks a step: a small model needs many
   steps, and only its upper layers are run again, from the last few tokens of a prompt
   on. All before keeps the keys and values with which the samples were drawn, and no
   gradient flows through them: learning from whole conversations takes several times
@@ -46,7 +46,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import Field, FiniteFloat
 
+from agentgym.core.config import PolicyOptions
 from agentgym.core.tools import FailureKind
 from agentgym.core.trajectory import Group, Step
 from agentgym.errors import TrainingDiverged
@@ -54,6 +56,7 @@ from agentgym.policies.base import UpdateStats
 from agentgym.policies.llm.adam import Adam
 from agentgym.policies.llm.engine import Branch, Engine
 from agentgym.policies.llm.lora import lora_layers
+from agentgym.policies.llm.models import EMBEDDED
 from agentgym.policies.llm.state import State, Trace
 from agentgym.policies.llm.trie import TOOL, VALUE
 from agentgym.policies.llm.workers import Workers, in_chunks
@@ -61,14 +64,6 @@ from agentgym.policies.llm.workers import Workers, in_chunks
 COMPONENTS = {TOOL: "tool_selection", VALUE: "parameter_selection"}
 """The component of an agent that each kind of edge is part of."""
 
-PASSES = 3
-"""Times that an update goes over its samples; only the upper layers are run again."""
-_TOGETHER = 3
-"""Tasks of one step. A small model learns more from many small steps than from few."""
-_FORGOTTEN = 0.12
-"""Share of a conversation's tokens that a pass does not see."""
-_CLIP = 0.3
-"""How far above 1 later passes count the ratio of probabilities."""
 _SETTLED = -0.03
 """Log-probability above which a choice that went well has nothing to teach."""
 _SURPRISE, _WRONG = 0.3, 1.5
@@ -79,6 +74,41 @@ gradient is bounded."""
 _MAX_GRADIENT = 1.0
 _CHUNK = 384
 """Tokens in one backward pass, which bounds memory; larger states stand alone."""
+
+
+class LlmOptions(PolicyOptions):
+    """Which language model learns, and how."""
+
+    # These two are described in `TrainingConfig`.
+    model: str = EMBEDDED
+    free_form_tasks: int = 40
+    passes: int = Field(3, ge=1, description="Passes over the samples of an update.")
+    clip: FiniteFloat = Field(
+        0.3,
+        gt=0,
+        description="How far above 1 later passes count the ratio of probabilities.",
+    )
+    tasks_per_step: int = Field(
+        3,
+        ge=1,
+        description="Tasks in one optimizer step. Small models learn more from many "
+        "small steps than from few large ones.",
+    )
+    token_dropout: FiniteFloat = Field(
+        0.12,
+        ge=0,
+        lt=1,
+        description="Share of the conversation's tokens hidden from each pass.",
+    )
+    format_weight: FiniteFloat = Field(
+        1.0,
+        ge=0,
+        description="Weight of the format loss, which makes the model useful without "
+        "constrained decoding.",
+    )
+
+
+DEFAULTS = LlmOptions()
 
 
 @dataclass(slots=True, eq=False)
@@ -142,8 +172,11 @@ class _Sampled:
 class Learner:
     """Updates LoRA's matrices from judged groups. See the module's docstring."""
 
-    def __init__(self, engine: Engine, workers: Workers) -> None:
+    def __init__(
+        self, engine: Engine, workers: Workers, options: LlmOptions = DEFAULTS
+    ) -> None:
         self._engine = engine
+        self._options = options
         self._workers = workers
         self._adam = Adam(
             {
@@ -164,6 +197,8 @@ class Learner:
         """Takes all passes over the samples, a step of Adam for every few tasks."""
         kinds = [kind for kind, name in COMPONENTS.items() if name in trainable]
         sampled, states, steps = _collect(groups, kinds)
+        for i, one in enumerate(sampled):
+            one.turn = i % self._options.passes
         stats = UpdateStats(steps_learned=steps)
         stats.gradient_norms = dict.fromkeys(COMPONENTS.values(), 0.0)
         # Adam takes full steps however small a gradient is, so that an update from few
@@ -171,7 +206,7 @@ class Learner:
         told = sum(bool(one.pushes) for one in sampled)
         rate = learning_rate * min(1.0, max(0.25, 2.0 * told / max(1, states)))
         self._read_lower(sampled)
-        for number in range(PASSES):
+        for number in range(self._options.passes):
             # What the first pass found settled has nothing more to teach.
             left = [
                 one
@@ -188,7 +223,7 @@ class Learner:
         """What each step learns from: some of the tasks, drawn at random."""
         tasks = sorted({one.task for one in sampled})
         np.random.default_rng(self._adam.steps).shuffle(tasks)
-        count = -(-len(tasks) // _TOGETHER)
+        count = -(-len(tasks) // self._options.tasks_per_step)
         chosen = [set(tasks[i::count]) for i in range(count)]
         return [[one for one in sampled if one.task in some] for some in chosen]
 
@@ -245,7 +280,7 @@ class Learner:
             if numbers:
                 branch.hidden = torch.stack([known[node] for node in numbers])
         forest = [*branches, *(sampled.answer for sampled in written)]
-        rows = self._engine.learn(forest, forget=_FORGOTTEN, rng=rng)
+        rows = self._engine.learn(forest, forget=self._options.token_dropout, rng=rng)
         loss = torch.zeros((), device=self._engine.device)
         for sampled, numbers, hidden in zip(chunk, nodes, rows, strict=False):
             edges = self._edges(sampled, numbers, hidden)
@@ -306,7 +341,7 @@ class Learner:
             now = torch.stack([edges[e] for e in push.edges]).sum()
             before = now.detach() if np.isnan(push.before) else push.before
             push.now = float(now.detach())
-            ratio = torch.exp(now.detach() - before).clamp(1.0, 1 + _CLIP)
+            ratio = torch.exp(now.detach() - before).clamp(1.0, 1 + self._options.clip)
             gain = gain + push.weight * ratio * now
         for place in sampled.places:
             own = sampled.state.trie.edges_at(place)
@@ -331,7 +366,8 @@ class Learner:
         allowed = logits.gather(1, tokens.to(logits.device))
         allowed = allowed.masked_fill(filling.to(logits.device), -torch.inf)
         off = torch.logsumexp(logits, -1) - torch.logsumexp(allowed, -1)
-        return (_SURPRISE * off + _WRONG * (1.0 - torch.exp(-off))).sum()
+        lost = _SURPRISE * off + _WRONG * (1.0 - torch.exp(-off))
+        return self._options.format_weight * lost.sum()
 
     # The step --------------------------------------------------------------------
 
@@ -400,10 +436,7 @@ def _collect(
         tools = trie.places(kind=TOOL) if TOOL in kinds else []
         sampled.places = sorted({*pushed, *tools})
     # Where all siblings went wrong alike there is nothing to learn.
-    learned = [one for one in found.values() if one.pushes]
-    for i, one in enumerate(learned):
-        one.turn = i % PASSES
-    return learned, len(found), steps
+    return [one for one in found.values() if one.pushes], len(found), steps
 
 
 def _balance(pushes: Sequence[_Push]) -> None:

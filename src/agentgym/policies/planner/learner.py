@@ -9,9 +9,9 @@ p_sampled when it was drawn, and now has p:
     loss = - w A p / p_sampled          (PPO's ratio; 1 in the first pass)
          - entropy bonus * H            (once for each distribution)
 
-- A factor whose ratio has left 1 +- `_CLIP` in its favoured direction has no gradient
+- A factor whose ratio has left 1 +- `clip` in its favoured direction has no gradient
   any more.
-- w is 1 for what went well. What went badly counts `_BLAME`, and less where only
+- w is 1 for what went well. What went badly counts `blame`, and less where only
   exploration made it likely (p_sampled / q, with q the sampler's own probability): a
   lucky find counts in full, a blunder that the policy would not have made does not.
 - Distributions in which all went well, and nearly surely so, are left out: they would
@@ -19,7 +19,7 @@ p_sampled when it was drawn, and now has p:
 - The bonus is `_LOST` times larger where all siblings went wrong alike, so that no
   choice there has anything to say for it.
 
-Each of `_PASSES` passes computes the loss's gradient with respect to the logits of
+Each of `passes` passes computes the loss's gradient with respect to the logits of
 every distribution (`_upstream`), takes it through the heads (`_pass`), and moves the
 weights by Adam with the norm of the gradient bounded (`_apply`).
 """
@@ -31,7 +31,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from pydantic import Field, FiniteFloat
 
+from agentgym.core.config import PolicyOptions
 from agentgym.core.rewards import argument_advantage
 from agentgym.core.trajectory import Group
 from agentgym.errors import TrainingDiverged
@@ -62,12 +64,6 @@ _RATES = {
     "shared_rows": 30.0,
 }
 
-_PASSES = 4
-"""Times that an update goes over its samples."""
-_CLIP = 0.3
-"""How far the later passes may move the ratio of probabilities from 1."""
-_BLAME = 0.5
-"""Weight of what went wrong, relative to what went right."""
 _LOST = 10.0
 """Entropy bonus where all siblings went wrong alike, relative to elsewhere."""
 _SETTLED = -0.03
@@ -75,6 +71,23 @@ _SETTLED = -0.03
 _MAX_GRADIENT = 5.0
 _AT_ONCE = 256
 """Distributions whose gradient is computed together: it bounds the memory."""
+
+
+class PlannerOptions(PolicyOptions):
+    """How the planner learns."""
+
+    passes: int = Field(4, ge=1, description="Passes over the samples of an update.")
+    clip: FiniteFloat = Field(
+        0.3,
+        gt=0,
+        description="How far later passes may move the ratio of probabilities from 1.",
+    )
+    blame: FiniteFloat = Field(
+        0.5, ge=0, description="Weight of failures relative to successes."
+    )
+
+
+DEFAULTS = PlannerOptions()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,8 +113,9 @@ class _Distribution:
 class Learner:
     """Updates heads from judged groups. See the module's docstring."""
 
-    def __init__(self, heads: Heads) -> None:
+    def __init__(self, heads: Heads, options: PlannerOptions = DEFAULTS) -> None:
         self.heads = heads
+        self.options = options
         self.optimizer = Adam()
 
     def update(
@@ -124,7 +138,7 @@ class Learner:
             for name, of_head in distributions.items()
             for some in _chunks([d for d in of_head if not _is_settled(d)])
         ]
-        for _ in range(_PASSES if samples else 0):
+        for _ in range(self.options.passes if samples else 0):
             stats.loss = stats.entropy = 0.0
             gradients = {
                 name: head.parameters.zeros()
@@ -161,7 +175,7 @@ class Learner:
         upstreams = []
         for distribution, scored in zip(distributions, logits, strict=True):
             lost, width, upstream = _upstream(
-                distribution.samples, log_softmax(scored), entropy
+                distribution.samples, log_softmax(scored), entropy, self.options
             )
             loss += lost
             spread += width
@@ -216,21 +230,24 @@ class Learner:
 
 
 def _upstream(
-    samples: Sequence[_Sample], logprobs: Array, entropy: float
+    samples: Sequence[_Sample],
+    logprobs: Array,
+    entropy: float,
+    options: PlannerOptions,
 ) -> tuple[float, float, Array]:
     """Loss, entropy, and the loss's gradient with respect to the logits."""
     probabilities = np.exp(logprobs)
     gradient = np.zeros_like(logprobs)
-    loss, informed = 0.0, False
+    loss, informed, clip = 0.0, False, options.clip
     for sample in samples:
         logprob = float(logprobs[sample.chosen])
         weight = sample.advantage
         if weight < 0:
-            weight *= _BLAME * min(1.0, math.exp(sample.before - sample.drawn))
+            weight *= options.blame * min(1.0, math.exp(sample.before - sample.drawn))
         informed |= weight != 0
         loss -= weight * logprob
         ratio = math.exp(logprob - sample.before)
-        if (ratio > 1 + _CLIP) if weight > 0 else (ratio < 1 - _CLIP):
+        if (ratio > 1 + clip) if weight > 0 else (ratio < 1 - clip):
             continue
         gradient += np.float32(weight * ratio) * probabilities
         gradient[sample.chosen] -= weight * ratio

@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from agentgym.policies.base import (
 from agentgym.policies.calibration import Calibration
 from agentgym.policies.calls.conversation import Called, Reader, content_text
 from agentgym.policies.calls.wording import asking_words, closing_words
-from agentgym.policies.planner.encoder import WIDTH, SentenceEncoder
+from agentgym.policies.planner.encoder import MINILM, WIDTH, SentenceEncoder
 from agentgym.policies.planner.factors import (
     ABOUT,
     CALL,
@@ -44,7 +44,7 @@ from agentgym.policies.planner.factors import (
 from agentgym.policies.planner.features import State, texts_to_encode
 from agentgym.policies.planner.fit import KIND_OF_TOOLS
 from agentgym.policies.planner.heads import Array
-from agentgym.policies.planner.learner import Learner
+from agentgym.policies.planner.learner import DEFAULTS, Learner, PlannerOptions
 from agentgym.policies.planner.text_cache import TextCache
 from agentgym.policies.planner.toolset import ABSENT, ASK, FINISH, ToolSet
 from agentgym.utils.files import atomic_write_bytes
@@ -81,14 +81,25 @@ class PlannerPolicy(Policy):
         "exploration": 0.1,
         "entropy": 0.02,
     }
+    policy_options = PlannerOptions
+    assets = (MINILM,)
 
-    def __init__(self, encoder: SentenceEncoder | None = None) -> None:
+    def __init__(
+        self, encoder: SentenceEncoder | None = None, options: PlannerOptions = DEFAULTS
+    ) -> None:
+        """Makes an untrained planner.
+
+        Args:
+            encoder: Reads texts; by default the one that all planners share.
+            options: How it learns.
+        """
+        self.options = options
         self.encoder = encoder or SentenceEncoder.load(_LAYERS)
         self.heads = Heads()
         self.slots: dict[str, dict[str, int]] = {n: {} for n in self.heads.by_name}
         """Row of each tool, value and parameter in the arrays of its head."""
         self.calibration = Calibration()
-        self._learner = Learner(self.heads)
+        self._learner = Learner(self.heads, self.options)
         self._reader = Reader()
         self._texts = TextCache(self.encoder, _CACHE_BYTES)
         self._toolsets: dict[tuple[int, ...], tuple[ToolSet, Sequence[Tool]]] = {}
@@ -104,6 +115,11 @@ class PlannerPolicy(Policy):
         self._tokens: dict[str, int] = {}
         self._counted = 0
         """Characters of the texts whose tokens are remembered."""
+
+    @classmethod
+    def create(cls, seed: int, options: PlannerOptions) -> Self:
+        """Makes an untrained planner. Nothing in it is random."""
+        return cls(options=options)
 
     # Deciding --------------------------------------------------------------------
 
@@ -279,7 +295,7 @@ class PlannerPolicy(Policy):
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Takes on what `state` or `weights` returned."""
         self._load_weights(state["slots"], state["weights"])
-        self._learner = Learner(self.heads)
+        self._learner = Learner(self.heads, self.options)
         if "optimizer" in state:
             self._learner.optimizer.load_state(state["optimizer"])
         slope, offset = state["calibration"]

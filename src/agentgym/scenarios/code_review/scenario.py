@@ -101,12 +101,12 @@ class CodeReview(GeneratedScenario):
             "max_steps": self.max_steps,
         }
 
-    def training_defaults_for(self, policy: str) -> dict[str, Any]:
-        """Tasks are long, so that to measure on them takes a language model long."""
-        own = super().training_defaults_for(policy)
-        if policy == "llm":
-            own |= {"episodes": 20_000, "eval_every": 10_000}
-        return own
+    def language_model_defaults(self) -> dict[str, Any]:
+        """Tasks are long, so measuring on them takes a language model long."""
+        return super().language_model_defaults() | {
+            "episodes": 20_000,
+            "eval_every": 10_000,
+        }
 
 
 def _course(trajectory: Trajectory) -> tuple[list[str], list[Comment], list[str]]:

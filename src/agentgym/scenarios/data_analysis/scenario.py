@@ -105,12 +105,12 @@ class DataAnalysis(GeneratedScenario):
             "group_size": 8,
         }
 
-    def training_defaults_for(self, policy: str) -> dict[str, Any]:
-        """Tasks are long, so that to measure on them takes a language model long."""
-        own = super().training_defaults_for(policy)
-        if policy == "llm":
-            own |= {"episodes": 18_000, "eval_every": 9_000}
-        return own
+    def language_model_defaults(self) -> dict[str, Any]:
+        """Tasks are long, so measuring on them takes a language model long."""
+        return super().language_model_defaults() | {
+            "episodes": 18_000,
+            "eval_every": 9_000,
+        }
 
 
 def _scanned(trajectory: Trajectory) -> tuple[int, int]:

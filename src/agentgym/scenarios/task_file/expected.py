@@ -211,7 +211,7 @@ Course = Sequence[Sequence[ExpectedCall]]
 """Steps in order; the calls of one step may come in any order."""
 
 
-class Progress:
+class CallProgress:
     """The progress of an episode through alternative right courses."""
 
     def __init__(self, courses: Sequence[Course], tools: Mapping[str, Tool]) -> None:

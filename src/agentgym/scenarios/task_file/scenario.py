@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import random
-import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,9 +14,10 @@ from agentgym.core.tools import FailureKind, Tool, ToolCall, ToolResult, ToolRun
 from agentgym.errors import ConfigError, ScenarioError, did_you_mean
 from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.environment import RIGHT, Environment, Verdict, questions
-from agentgym.scenarios.task_file.expected import Progress
+from agentgym.scenarios.task_file.expected import CallProgress
 from agentgym.scenarios.task_file.file import TaskIndex, open_tasks
 from agentgym.scenarios.task_file.line import Given, TaskLine, bound_tools
+from agentgym.utils.objects import load_object
 
 _KEPT = 4096
 """Maximum number of cached tasks; caching keeps their tools the same objects."""
@@ -196,7 +195,7 @@ class TaskFileEnvironment(Environment):
         self.offer(task.world)
         super().reset_task(task, seed)
         self._line: TaskLine = task.goal
-        self._progress = Progress(self._line.courses or (), self._tools)
+        self._progress = CallProgress(self._line.courses or (), self._tools)
         self._calls: list[dict[str, Any]] = []
         self._checked: float | None = None
         self._wrong = False
@@ -299,22 +298,9 @@ def load_function(reference: str) -> Callable[..., Any]:
     Raises:
         ScenarioError: There is none.
     """
-    module, _, path = reference.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-        importlib.invalidate_caches()
-    try:
-        found: Any = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
-    except (Exception, SystemExit) as error:
-        text = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise ScenarioError(
-            f"'{reference}' cannot be loaded: {text}. Run in the folder of its module."
-        ) from error
+    found = load_object(reference, "Function", error=ScenarioError)
     if not callable(found):
-        raise ScenarioError(f"'{reference}' is no function.")
+        raise ScenarioError(f"Function '{reference}' isn't callable.")
     function: Callable[..., Any] = found
     return function
 

@@ -1,8 +1,13 @@
-"""Tells the author of a scenario, rule by rule, what is wrong with it.
+"""Checks a scenario rule by rule, and explains how to fix what is wrong.
 
     agentgym scenarios check my_scenario:MyScenario
 
-Tools really run, with arguments that are made up from their schemas.
+Or, in a test of yours:
+
+    for result in agentgym.check_scenario(MyScenario()):
+        assert result.ok, result.explanation
+
+Tools really run, with arguments made up from their schemas.
 """
 
 from __future__ import annotations
@@ -11,20 +16,21 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from agentgym.errors import one_line
 from agentgym.scenarios.base import Scenario
-from agentgym.scenarios.probing import Bench, NotChecked, one_line
-from agentgym.scenarios.rules import RULES
+from agentgym.scenarios.checker.bench import Bench, NotChecked
+from agentgym.scenarios.checker.rules import RULES
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What one rule says of a scenario.
+    """The result of one rule.
 
     Attributes:
         rule: Name of the rule.
-        ok: Whether it is kept; None if it could not be checked, because the scenario
-            breaks another rule that this one builds on.
-        explanation: The rule if it is kept, else what is wrong and what to do.
+        ok: Whether the scenario keeps it; None if that could not be checked because
+            of another rule that it breaks.
+        explanation: The rule if ok, else what is wrong and how to fix it.
     """
 
     rule: str
@@ -38,11 +44,11 @@ def check_scenario(
     """Checks a scenario against every rule.
 
     Args:
-        scenario: The scenario, made with the options that it will be used with.
+        scenario: The scenario, with the options you will use.
         tool_timeout: Seconds after which a tool counts as hanging.
 
     Returns:
-        One result for each rule, in the order in which to mend them.
+        One result for each rule, in the order in which to fix them.
     """
     bench = Bench(scenario, tool_timeout)
     try:
@@ -59,7 +65,7 @@ def _check(rule: Callable[[Bench], str], bench: Bench) -> CheckResult:
     try:
         problem = rule(bench)
     except NotChecked as error:
-        return CheckResult(name, None, f"Not checked. First mend {error}.")
+        return CheckResult(name, None, f"Not checked. Fix {error} first.")
     except Exception as error:
         return CheckResult(name, False, f"The scenario raises {one_line(error)}.")
     if problem:

@@ -24,11 +24,11 @@ from agentgym.core.tools import (
 )
 from agentgym.core.trajectory import Trajectory
 from agentgym.scenarios.base import Scenario
-from agentgym.scenarios.checks import CheckResult, check_scenario
+from agentgym.scenarios.checker import CheckResult, check_scenario
+from agentgym.scenarios.checker.bench import made_up_arguments
+from agentgym.scenarios.checker.rules import RULES
 from agentgym.scenarios.customer_support.scenario import CustomerSupport
 from agentgym.scenarios.environment import RIGHT, Environment, Verdict
-from agentgym.scenarios.probing import made_up_arguments
-from agentgym.scenarios.rules import RULES
 
 LAMPS = ("kitchen", "hall", "attic", "porch", "study", "garage")
 RELEASE = threading.Event()
@@ -204,7 +204,11 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("described", lambda: changed(description=" "), "description is ' '"),
     ("described", lambda: changed(difficulty="so so"), "easy, medium, hard"),
     ("described", lambda: changed(estimated_time=None), "estimated_time is None"),
-    ("settings_are_read", lambda: changed(options={"seed": 1}), "options has seed"),
+    (
+        "settings_are_read",
+        lambda: changed(options={"seed": 1}),
+        "contains seed",
+    ),
     (
         "settings_are_read",
         lambda: changed(training_defaults=lambda self: {"episode": 1}),
@@ -218,14 +222,14 @@ BROKEN: list[tuple[str, Any, str]] = [
     (
         "components_known",
         lambda: changed(define_trainable_components=lambda self: {"brain": True}),
-        "names brain. Known: tool_selection",
+        "names brain. Available: tool_selection",
     ),
     (
         "components_known",
         lambda: changed(
             define_trainable_components=lambda self: {"tool_selection": False}
         ),
-        "lets nothing learn",
+        "trains nothing",
     ),
     (
         "success_criteria_known",
@@ -252,28 +256,28 @@ BROKEN: list[tuple[str, Any, str]] = [
     (
         "tasks_exist",
         lambda: changed(task=lambda self, split, seed, i: "a task"),
-        "objects of type Task",
+        "Return Task objects",
     ),
     ("tasks_exist", lambda: with_tasks(messages=()), "has no messages"),
     ("tasks_exist", lambda: with_tasks(split="train"), "has split 'train'"),
     (
         "tasks_open_with_user",
         lambda: in_opening({"role": "assistant", "content": "How can I help?"}),
-        "does not end its opening with the user",
+        "doesn't end with the user",
     ),
     (
         "tasks_open_with_user",
         lambda: in_opening({"role": "user", "content": "  "}),
-        "does not end its opening with the user",
+        "doesn't end with the user",
     ),
     (
         "tasks_open_with_user",
         lambda: in_opening({"role": "robot", "content": "Hello"}),
-        "no chat message",
+        "not a message",
     ),
     ("tasks_deterministic", lambda: changed(task=_never_the_same), "random.Random"),
     ("seeds_differ", lambda: changed(task=_same_for_every_seed), "for seeds 0 and 1"),
-    ("task_ids_unique", lambda: changed(task=_id_without_seed), "the seed included"),
+    ("task_ids_unique", lambda: changed(task=_id_without_seed), "including the seed"),
     ("splits_disjoint", lambda: changed(task=_one_wording), "share the opening"),
     ("best_steps_positive", lambda: with_tasks(best_steps=0), "best_steps 0"),
     (
@@ -289,13 +293,13 @@ BROKEN: list[tuple[str, Any, str]] = [
     (
         "environment_is_made",
         lambda: changed(create_environment=lambda self, *args, **kwargs: "a world"),
-        "no Environment",
+        "not an Environment",
     ),
     ("tools_declared", lambda: with_tools(), "has no tools"),
     (
         "tools_declared",
         lambda: with_tools(SWITCH, tool(None)),
-        "Without a function: extra",
+        "Tools without a function: extra",
     ),
     (
         "tool_schemas_valid",
@@ -335,17 +339,17 @@ BROKEN: list[tuple[str, Any, str]] = [
     (
         "tool_results_are_json",
         lambda: with_tools(SWITCH, tool(lambda: {1, 2})),
-        "returns no JSON",
+        "doesn't return JSON",
     ),
     (
         "tool_results_are_json",
         lambda: with_tools(SWITCH, tool(lambda: math.nan)),
-        "returns no JSON",
+        "doesn't return JSON",
     ),
     (
         "tools_answer_in_time",
         lambda: with_tools(SWITCH, tool(lambda: RELEASE.wait(30))),
-        "no answer within 0.2 s",
+        "doesn't answer within 0.2 s",
     ),
     (
         "environment_deterministic",
@@ -365,27 +369,27 @@ BROKEN: list[tuple[str, Any, str]] = [
     (
         "rewards_are_finite",
         lambda: changed(broadcast_rewards=_rewards(1.0, surplus=1)),
-        "Give one for each",
+        "Return one for each",
     ),
     (
         "rewards_are_finite",
         lambda: changed(broadcast_rewards=_rewards(math.nan)),
-        "Give finite numbers",
+        "Return finite numbers",
     ),
     (
         "step_reward_is_finite",
         lambda: changed(calculate_reward=lambda self, *args: None),
-        "calculate_reward gives None",
+        "calculate_reward returns None",
     ),
     (
         "rewards_tell_good_from_bad",
         lambda: changed(broadcast_rewards=_rewards(1.0)),
-        "Nothing can be learned",
+        "can't learn from that",
     ),
     (
         "rewards_tell_good_from_bad",
         lambda: changed(broadcast_rewards=_upside_down),
-        "reward what is right",
+        "solved episodes the higher reward",
     ),
 ]
 
@@ -445,7 +449,7 @@ def test_each_rule_is_broken_alone(rule: str, make: Any, message: str) -> None:
     assert "\n" not in found[rule]
     for result in results:
         if result.ok is None:
-            assert result.explanation == f"Not checked. First mend {rule}."
+            assert result.explanation == f"Not checked. Fix {rule} first."
 
 
 def test_every_rule_has_a_scenario_that_breaks_it() -> None:

@@ -1,7 +1,7 @@
-"""The rules that a scenario keeps: one function for each.
+"""The rules for scenarios, one function each.
 
-Each returns what is wrong and what to do about it, or "" if the rule is kept; its
-docstring is the rule. Those of tasks are in `task_rules.py`; `checks.py` runs all.
+Each returns what is wrong and how to fix it, or "" if the scenario keeps the rule. Its
+docstring is the rule.
 """
 
 from __future__ import annotations
@@ -13,27 +13,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agentgym.core.schemas import SchemaProblem, check_schema
-from agentgym.core.task import DIFFICULTIES, Message
+from agentgym.core.task import DIFFICULTIES, SPLITS, Message, Task
 from agentgym.core.tools import ToolCall
-from agentgym.errors import ConfigError
-from agentgym.scenarios.environment import Environment
-from agentgym.scenarios.probing import (
+from agentgym.errors import ConfigError, one_line
+from agentgym.scenarios.checker.bench import (
     CLOSING,
+    TASKS,
     UNKNOWN_CALL,
     Bench,
     NotChecked,
-    one_line,
+    observations,
 )
-from agentgym.scenarios.task_rules import (
-    best_steps_positive,
-    seeds_differ,
-    splits_disjoint,
-    task_ids_unique,
-    tasks_deterministic,
-    tasks_exist,
-    tasks_open_with_user,
-)
+from agentgym.scenarios.environment import Environment
 
+_ROLES = ("system", "user", "assistant", "tool")
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SHARES = ("tool_reliability", "task_success", "cost_reduction", "time_savings")
 _AMOUNTS = (
@@ -53,11 +46,13 @@ def name_is_identifier(bench: Bench) -> str:
     name: Any = getattr(bench.scenario, "name", None)
     if isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name):
         return ""
-    return f"name is {name!r}. Use lower-case letters, digits and _, as in my_shop."
+    return (
+        f"name is {name!r}. Use lower-case letters, digits and _, for example my_shop."
+    )
 
 
 def described(bench: Bench) -> str:
-    """Description, difficulty and estimated time are given."""
+    """Description, difficulty and estimated time are set."""
     scenario = bench.scenario
     for name in ("description", "estimated_time"):
         text = getattr(scenario, name, None)
@@ -70,15 +65,15 @@ def described(bench: Bench) -> str:
 
 
 def settings_are_read(bench: Bench) -> str:
-    """Options have names of their own, and training defaults are valid settings."""
+    """Options differ from the trainer's settings; training defaults are valid."""
     from agentgym.core.config import TrainingConfig
 
     scenario = bench.scenario
     taken = sorted(set(scenario.options) & set(TrainingConfig.model_fields))
     if taken:
         return (
-            f"options has {', '.join(taken)}, which the trainer reads itself. Rename "
-            "the option, or put a value of your own into training_defaults."
+            f"options contains {', '.join(taken)}, a setting of the trainer. Rename "
+            "it, or set its default in training_defaults."
         )
     config = TrainingConfig(scenario="checked")
     try:
@@ -89,32 +84,32 @@ def settings_are_read(bench: Bench) -> str:
 
 
 def components_known(bench: Bench) -> str:
-    """Trainable components are known, and at least one of them learns."""
+    """Trainable components exist, and at least one of them learns."""
     from agentgym.core.components import COMPONENTS
 
     declared = bench.scenario.define_trainable_components()
     unknown = sorted(set(declared) - set(COMPONENTS))
     if unknown:
         return (
-            f"define_trainable_components names {', '.join(unknown)}. Known: "
+            f"define_trainable_components names {', '.join(unknown)}. Available: "
             f"{', '.join(COMPONENTS)}."
         )
     if not any(value is True for value in declared.values()):
-        return "define_trainable_components lets nothing learn. Set one to True."
+        return "define_trainable_components trains nothing. Set one to True."
     return ""
 
 
 def success_criteria_known(bench: Bench) -> str:
-    """Success criteria name metrics that are measured, with values in range."""
+    """Success criteria are measured metrics, with values in range."""
     criteria = bench.scenario.success_criteria()
     if not criteria:
-        return "success_criteria is empty. Give a target, as {'tool_reliability': 0.9}."
+        return "success_criteria is empty. Set a target: {'tool_reliability': 0.9}."
     shares = (*_SHARES, *bench.scenario.measures)
     for name, value in criteria.items():
         if name not in (*shares, *_AMOUNTS):
             return (
-                f"success_criteria names '{name}', which is not measured. Known: "
-                f"{', '.join((*shares, *_AMOUNTS))}. Yours go into `measures`."
+                f"success_criteria names '{name}', which is not measured. Available: "
+                f"{', '.join((*shares, *_AMOUNTS))}. Declare your own in `measures`."
             )
         if not _is_number(value) or (name in shares and not 0 < value <= 1):
             wanted = "above 0 and at most 1" if name in shares else "a number"
@@ -122,38 +117,142 @@ def success_criteria_known(bench: Bench) -> str:
     return ""
 
 
+# Of the tasks --------------------------------------------------------------------
+
+
+def tasks_exist(bench: Bench) -> str:
+    """Each split has tasks: as many as asked for, or all it has."""
+    for split in SPLITS:
+        tasks: Sequence[Any] = bench.draw(split, 0)
+        # A small split is measured once; in training, tasks recur.
+        if not tasks or len(tasks) > TASKS or (split == "train" and len(tasks) < TASKS):
+            return (
+                f"tasks('{split}', seed=0, count={TASKS}) returns {len(tasks)} tasks. "
+                "Return as many as asked for; training tasks may repeat."
+            )
+        for task in tasks:
+            if not isinstance(task, Task):
+                return f"tasks('{split}') returns {task!r}. Return Task objects."
+            if task.split != split:
+                return f"Task '{task.id}' of '{split}' has split '{task.split}'."
+            if not task.messages:
+                return f"Task '{task.id}' has no messages. Add some."
+    return ""
+
+
+def tasks_open_with_user(bench: Bench) -> str:
+    """Every task opens with chat messages, the last one from the user."""
+    for task in _all_tasks(bench):
+        for message in task.messages:
+            if not isinstance(message, dict) or message.get("role") not in _ROLES:
+                return f"Task '{task.id}' opens with {message!r}, not a message."
+        last = task.messages[-1]
+        if last["role"] != "user" or not str(last.get("content") or "").strip():
+            return (
+                f"The opening of task '{task.id}' doesn't end with the user. Add a "
+                "message: {'role': 'user', 'content': ...}."
+            )
+    return ""
+
+
+def tasks_deterministic(bench: Bench) -> str:
+    """The same seed leads to the same tasks."""
+    for split in SPLITS:
+        tasks = bench.tasks[split]
+        again = bench.draw(split, 0)
+        if len(tasks) != len(again):
+            return f"tasks('{split}', seed=0) differ in number between two calls."
+        for first, second in zip(tasks, again, strict=True):
+            if _face(first) != _face(second):
+                return (
+                    f"tasks('{split}', seed=0) differ between two calls, at task "
+                    f"'{first.id}'. Draw with random.Random(seed) only."
+                )
+    return ""
+
+
+def seeds_differ(bench: Bench) -> str:
+    """Another seed leads to other training tasks."""
+    if list(map(_opening, bench.tasks["train"])) == list(
+        map(_opening, bench.draw("train", 1))
+    ):
+        return (
+            "tasks('train') are the same for seeds 0 and 1. The trainer passes a new "
+            "seed in every iteration: draw, or at least shuffle, with it."
+        )
+    return ""
+
+
+def task_ids_unique(bench: Bench) -> str:
+    """Within a split, an id belongs to one task."""
+    for split in SPLITS:
+        seen: dict[str, Any] = {}
+        for task in [*bench.tasks[split], *bench.draw(split, 1)]:
+            if seen.setdefault(task.id, _face(task)) != _face(task):
+                return (
+                    f"Two different tasks of '{split}' have the id '{task.id}'. Build "
+                    "the id from everything the task depends on, including the seed."
+                )
+    return ""
+
+
+def splits_disjoint(bench: Bench) -> str:
+    """Splits don't share an opening message of the user."""
+    seen: dict[str, str] = {}
+    for split in SPLITS:
+        for opening in {_opening(task) for task in bench.tasks[split]}:
+            other = seen.setdefault(opening, split)
+            if other != split:
+                return (
+                    f"'{other}' and '{split}' share the opening {opening[:60]!r}. "
+                    "Training tasks must not be used for measuring: use other wordings."
+                )
+    return ""
+
+
+def best_steps_positive(bench: Bench) -> str:
+    """best_steps of every task is at least 1."""
+    for task in _all_tasks(bench):
+        if type(task.best_steps) is not int or task.best_steps < 1:
+            return (
+                f"Task '{task.id}' has best_steps {task.best_steps!r}. Count the "
+                "decisions of the shortest solution, including the final answer."
+            )
+    return ""
+
+
 # Of the tools --------------------------------------------------------------------
 
 
 def environment_is_made(bench: Bench) -> str:
-    """create_environment gives an Environment, with the settings it was given."""
+    """create_environment returns an Environment and passes on its arguments."""
     environment: Any = bench.make_environment(max_steps=3)
     if not isinstance(environment, Environment):
-        return f"create_environment gives {environment!r}, which is no Environment."
+        return f"create_environment returns {environment!r}, not an Environment."
     if environment.max_steps != 3 or environment.runner is not bench.runner:
-        return "create_environment drops max_steps or runner. Hand them on."
+        return "create_environment drops max_steps or runner. Pass them on."
     return ""
 
 
 def tools_declared(bench: Bench) -> str:
-    """There is a tool to call, and each has a function."""
+    """The environment has tools, and each has a function."""
     tools = bench.made().tool_list
     if not tools:
         return "The environment has no tools. Return at least one from tools()."
     dead = [tool.name for tool in tools if tool.function is None]
-    return f"Without a function: {', '.join(dead)}. Give each one." if dead else ""
+    return f"Tools without a function: {', '.join(dead)}. Add one." if dead else ""
 
 
 def tool_schemas_valid(bench: Bench) -> str:
-    """Tools have a name, a description, and a JSON schema that makes sense."""
+    """Tools have a name, a description, and a valid JSON schema."""
     for tool in bench.made().tool_list:
         if not isinstance(tool.name, str) or not _TOOL_NAME.fullmatch(tool.name):
             return (
-                f"Tool {tool.name!r}: use letters, digits, _ and -, at most 64, as "
-                "model providers demand."
+                f"Tool {tool.name!r}: use up to 64 letters, digits, _ and -; model "
+                "providers require that."
             )
         if not tool.description.strip():
-            return f"Tool '{tool.name}' has no description; policies choose by it."
+            return f"Tool '{tool.name}' has no description. Policies need one."
         try:
             check_schema(tool.parameters)
         except SchemaProblem as problem:
@@ -162,34 +261,34 @@ def tool_schemas_valid(bench: Bench) -> str:
         if undeclared:
             return (
                 f"Tool '{tool.name}' requires {', '.join(undeclared)} but has no such "
-                "property. Declare it."
+                "property. Add it."
             )
     return ""
 
 
 def tools_run(bench: Bench) -> str:
-    """Tools answer a valid call, or refuse it with ToolError."""
+    """Tools answer a valid call, or reject it with ToolError."""
     for probe in bench.probes:
         if probe.raised:
             return (
                 f"Tool '{probe.tool.name}' raises {probe.raised} for "
                 f"{json.dumps(probe.arguments)}. Return an answer, or raise ToolError "
-                "with a message that the agent can read."
+                "with a message for the agent."
             )
     untried = [probe.tool.name for probe in bench.probes if probe.arguments is None]
     if untried:
         bench.notes.append(
-            f"Not tried, since no arguments could be made up: {', '.join(untried)}."
+            f"Not tried, because no valid arguments were found: {', '.join(untried)}."
         )
     return ""
 
 
 def tool_results_are_json(bench: Bench) -> str:
-    """What tools return is JSON."""
+    """Tools return JSON."""
     for probe in bench.probes:
         if probe.not_json:
             return (
-                f"Tool '{probe.tool.name}' returns no JSON: {probe.not_json}. Return "
+                f"Tool '{probe.tool.name}' doesn't return JSON: {probe.not_json}. Use "
                 "text, finite numbers, lists and mappings."
             )
     return ""
@@ -200,9 +299,9 @@ def tools_answer_in_time(bench: Bench) -> str:
     for probe in bench.probes:
         if probe.hung:
             return (
-                f"Tool '{probe.tool.name}' gives no answer within "
-                f"{bench.tool_timeout:g} s for {json.dumps(probe.arguments)}. Give it "
-                "a time limit of its own."
+                f"Tool '{probe.tool.name}' doesn't answer within "
+                f"{bench.tool_timeout:g} s for {json.dumps(probe.arguments)}. Add a "
+                "time limit to it."
             )
     return ""
 
@@ -211,7 +310,7 @@ def tools_answer_in_time(bench: Bench) -> str:
 
 
 def environment_steps(bench: Bench) -> str:
-    """The environment can be reset, stepped to an end and judged."""
+    """The environment can be reset, stepped to the end and judged."""
     environment = bench.made()
     for script in ([UNKNOWN_CALL], [{"content": "Hello?"}, {"content": "Done."}]):
         environment.reset_task(bench.task)
@@ -223,16 +322,16 @@ def environment_steps(bench: Bench) -> str:
         success, outcome = environment.outcome()
         if not isinstance(success, bool) or not 0.0 <= outcome <= 1.0:
             return (
-                f"outcome() gives ({success!r}, {outcome!r}). Give whether the task "
-                "was solved, and how far it got, 0 to 1."
+                f"outcome() returns ({success!r}, {outcome!r}). Return whether the "
+                "task was solved, and how far it got, 0 to 1."
             )
-        # A world that cannot be closed has a rule of its own.
+        # Another rule checks that worlds can be closed.
         environment.world = None
     return ""
 
 
 def world_closes(bench: Bench) -> str:
-    """A world can be freed after an episode, and another one be opened."""
+    """A world can be closed after an episode, and another one opened."""
     environment = bench.made()
     try:
         environment.reset_task(bench.task)
@@ -247,14 +346,14 @@ def world_closes(bench: Bench) -> str:
 
 
 def environment_deterministic(bench: Bench) -> str:
-    """The same seed and the same actions give the same observations."""
+    """The same seed and actions lead to the same observations."""
     healthy = [probe for probe in bench.probes if probe.healthy]
     scripts: list[list[Message]] = [[UNKNOWN_CALL, CLOSING], [CLOSING]]
     for probe in healthy:
         call = ToolCall(probe.tool.name, probe.arguments or {})
         scripts.append([{"content": None, "tool_calls": [call.to_openai()]}])
     seen = [
-        [_observations(environment, script) for script in scripts]
+        [observations(environment, script) for script in scripts]
         for environment in (bench.environment(), bench.environment())
     ]
     for script, first, second in zip(scripts, *seen, strict=True):
@@ -262,8 +361,8 @@ def environment_deterministic(bench: Bench) -> str:
             calls = script[0].get("tool_calls") or [{"function": {"name": "closing"}}]
             return (
                 f"Two episodes with the same seed differ after "
-                f"'{calls[0]['function']['name']}'. Let worlds, tools and replies "
-                "depend on the task alone: no clock, no global random numbers."
+                f"'{calls[0]['function']['name']}'. Make worlds, tools and replies "
+                "depend on the task only, not on the clock or global random state."
             )
     return ""
 
@@ -284,21 +383,21 @@ def gymnasium_accepts(bench: Bench) -> str:
 
 
 def rewards_are_finite(bench: Bench) -> str:
-    """broadcast_rewards gives one finite number for each step."""
+    """broadcast_rewards returns one finite number for each step."""
     for trajectory in bench.episodes:
         rewards: Sequence[Any] = bench.scenario.broadcast_rewards(trajectory)
         if len(rewards) != len(trajectory.steps):
             return (
-                f"broadcast_rewards gives {len(rewards)} rewards for "
-                f"{len(trajectory.steps)} steps. Give one for each."
+                f"broadcast_rewards returns {len(rewards)} rewards for "
+                f"{len(trajectory.steps)} steps. Return one for each."
             )
         if not all(_is_number(reward) for reward in rewards):
-            return f"broadcast_rewards gives {list(rewards)}. Give finite numbers."
+            return f"broadcast_rewards returns {list(rewards)}. Return finite numbers."
     return ""
 
 
 def step_reward_is_finite(bench: Bench) -> str:
-    """calculate_reward gives one finite number for a transition."""
+    """calculate_reward returns one finite number for a transition."""
     environment = bench.environment()
     environment.reset_task(bench.task)
     before = list(environment.messages)
@@ -307,12 +406,12 @@ def step_reward_is_finite(bench: Bench) -> str:
         before, UNKNOWN_CALL, list(environment.messages)
     )
     if not _is_number(reward):
-        return f"calculate_reward gives {reward!r}. Give a finite number."
+        return f"calculate_reward returns {reward!r}. Return a finite number."
     return ""
 
 
 def rewards_tell_good_from_bad(bench: Bench) -> str:
-    """A solved episode earns more than one of the same task that is not."""
+    """A solved episode of a task earns more than a failed one."""
     if rewards_are_finite(bench):
         raise NotChecked("rewards_are_finite")
     best: dict[str, dict[bool, float]] = {}
@@ -326,12 +425,12 @@ def rewards_tell_good_from_bad(bench: Bench) -> str:
     for task, earned in pairs.items():
         if earned[True] <= earned[False]:
             return (
-                f"Task '{task}': a solved episode earns {earned[True]:g} a step, one "
-                f"that is not {earned[False]:g}. Nothing can be learned from that: "
-                "reward what is right."
+                f"Task '{task}': a solved episode earns {earned[True]:g} per step, a "
+                f"failed one {earned[False]:g}. The policy can't learn from that: give "
+                "solved episodes the higher reward."
             )
     if not pairs:
-        bench.notes.append("Not shown: no solved episode was found by trying.")
+        bench.notes.append("Not shown: no solved episode was found.")
     return ""
 
 
@@ -362,19 +461,7 @@ RULES: tuple[Callable[[Bench], str], ...] = (
     step_reward_is_finite,
     rewards_tell_good_from_bad,
 )
-"""All rules, in the order in which to mend them."""
-
-
-def _observations(environment: Environment, script: Sequence[Message]) -> list[Any]:
-    seen: list[Any] = [environment.reset(seed=7)[0]]
-    for message in script:
-        observation, reward, terminated, truncated, _ = environment.step(
-            json.dumps(message)
-        )
-        seen.append((observation, reward, terminated, truncated))
-        if terminated or truncated:
-            break
-    return seen
+"""All rules, in the order in which to fix them."""
 
 
 def _is_number(value: Any) -> bool:
@@ -383,3 +470,17 @@ def _is_number(value: Any) -> bool:
         and not isinstance(value, bool)
         and math.isfinite(value)
     )
+
+
+def _all_tasks(bench: Bench) -> list[Task]:
+    return [task for split in SPLITS for task in bench.tasks[split]]
+
+
+def _opening(task: Task) -> str:
+    chat = [message for message in task.messages if isinstance(message, dict)]
+    return "\n".join(str(m.get("content")) for m in chat if m.get("role") == "user")
+
+
+def _face(task: Task) -> tuple[Any, ...]:
+    # What can be compared of any task: worlds and goals may be objects of any kind.
+    return (task.messages, task.best_steps, task.difficulty, task.tags)

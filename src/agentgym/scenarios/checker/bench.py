@@ -1,6 +1,6 @@
-"""Tries a scenario out for its checks: calls its tools, plays a few episodes.
+"""Tries a scenario: calls its tools, plays a few episodes.
 
-Arguments are made up from the tools' schemas and from what the conversation says.
+Arguments are made up from the tools' schemas and from the words of the conversation.
 Tools really run, each in a fresh world.
 """
 
@@ -20,6 +20,7 @@ from typing import Any
 from agentgym.core.task import SPLITS, Message, Split, Task
 from agentgym.core.tools import FailureKind, Tool, ToolCall, ToolError, ToolRunner
 from agentgym.core.trajectory import Step, Trajectory
+from agentgym.errors import one_line
 from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.environment import ActOutcome, Environment
 
@@ -48,7 +49,7 @@ _SAMPLES = {
 
 
 class NotChecked(Exception):
-    """A rule cannot be checked, because another one is broken."""
+    """A rule cannot be checked because the scenario breaks another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class ToolProbe:
     Attributes:
         arguments: The arguments, or None if none could be made up.
         raised: What the tool raised, other than `ToolError`.
-        not_json: Why what it returned is no JSON.
+        not_json: Why its result isn't JSON.
     """
 
     tool: Tool
@@ -76,7 +77,7 @@ class ToolProbe:
 
 
 class Bench:
-    """A scenario on the test bench; everything is drawn and tried once."""
+    """A scenario in a check; everything is drawn and tried once."""
 
     def __init__(self, scenario: Scenario, tool_timeout: float) -> None:
         self.scenario = scenario
@@ -86,7 +87,7 @@ class Bench:
         self._open: list[Environment] = []
 
     def draw(self, split: Split, seed: int) -> list[Task]:
-        """Asks the scenario for tasks, every time anew."""
+        """Asks the scenario for tasks, each time again."""
         return list(self.scenario.tasks(split, seed, TASKS))
 
     @cached_property
@@ -109,7 +110,7 @@ class Bench:
         return self.tasks["train"][0]
 
     def make_environment(self, max_steps: int = _MAX_STEPS) -> Environment:
-        """A new environment; whatever goes wrong is raised."""
+        """A new environment; raises what goes wrong."""
         environment = self.scenario.create_environment(
             self.tasks["train"], max_steps=max_steps, runner=self.runner
         )
@@ -117,7 +118,7 @@ class Bench:
         return environment
 
     def made(self) -> Environment:
-        """A new environment, for rules that are not about making one."""
+        """A new environment, for rules about something else."""
         try:
             environment = self.make_environment()
         except NotChecked:
@@ -129,7 +130,7 @@ class Bench:
         return environment
 
     def environment(self) -> Environment:
-        """A new environment that has shown that it runs."""
+        """A new environment that has been played once."""
         environment = self.made()
         try:
             play(environment, self.task, [UNKNOWN_CALL, CLOSING])
@@ -161,7 +162,7 @@ class Bench:
         return found
 
     def close(self) -> None:
-        """Closes what was opened; a scenario that cannot is reported by a rule."""
+        """Closes what was opened; a rule reports what cannot be closed."""
         for environment in self._open:
             with contextlib.suppress(Exception):
                 environment.close()
@@ -271,6 +272,19 @@ def play(
     return trajectory
 
 
+def observations(environment: Environment, script: Sequence[Message]) -> list[Any]:
+    """What an episode with these messages shows, from its reset on."""
+    seen: list[Any] = [environment.reset(seed=7)[0]]
+    for message in script:
+        observation, reward, terminated, truncated, _ = environment.step(
+            json.dumps(message)
+        )
+        seen.append((observation, reward, terminated, truncated))
+        if terminated or truncated:
+            break
+    return seen
+
+
 def made_up_arguments(
     tool: Tool, messages: Sequence[Message]
 ) -> Iterator[dict[str, Any]]:
@@ -284,13 +298,8 @@ def made_up_arguments(
             if tool.check_arguments(arguments) is None:
                 yield arguments
     except Exception:
-        # A schema that makes no sense has a rule of its own.
+        # Another rule reports invalid schemas.
         return
-
-
-def one_line(error: BaseException) -> str:
-    """An exception in one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".: ")
 
 
 def _calls(tools: Sequence[Tool], messages: Sequence[Message]) -> Iterator[ToolCall]:
