@@ -47,8 +47,8 @@ def test_mistakes_have_lines_and_code_1(cli: Any) -> None:
     done = cli("tasks", "check", file)
     assert done.code == 1 and not done.err
     assert done.out.splitlines() == [
-        "tasks.jsonl:2: invalid JSON: Expecting property name enclosed in double quotes at "
-        "column 2",
+        "tasks.jsonl:2: invalid JSON: Expecting property name enclosed in double "
+        "quotes at column 2",
         "tasks.jsonl:3: unknown field 'splt'. Did you mean 'split'?",
         "tasks.jsonl:5: same id as line 1; ids must be unique",
         "",
