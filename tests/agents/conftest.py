@@ -38,7 +38,7 @@ class Obedient(Policy):
     def decide(
         self, requests: Sequence[DecisionRequest], sampling: Sampling = GREEDY
     ) -> list[Decision]:
-        self.go.wait(30)
+        self.go.wait(60)
         self.requests += requests
         self.batches.append(len(requests))
         self.samplings.append(sampling)
@@ -155,7 +155,7 @@ def send(gateway: Gateway, session: Session) -> Callable[..., tuple[int, Any]]:
         path: str = "/v1/chat/completions",
         **headers: str,
     ) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=60)
         try:
             data = json.dumps(body).encode() if isinstance(body, dict) else body
             connection.request(

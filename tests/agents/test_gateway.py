@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -347,11 +347,27 @@ def test_retries_are_answered_once(send: Any, session: Session, policy: Any) -> 
 
 
 def test_a_client_that_lost_patience(
-    session: Session, client_of: Callable[..., OpenAI], policy: Any
+    session: Session, client_of: Callable[..., OpenAI], policy: Any, eventually: Any
 ) -> None:
     policy.go.clear()
-    threading.Timer(0.8, policy.go.set).start()
-    impatient = client_of(session, timeout=0.3, max_retries=5)
+    tried: list[None] = []
+
+    def decide_late() -> None:
+        eventually(lambda: len(tried) > 1)
+        policy.go.set()
+
+    class Counting(httpx.HTTPTransport):
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            tried.append(None)
+            return super().handle_request(request)
+
+    threading.Thread(target=decide_late).start()
+    impatient = client_of(
+        session,
+        timeout=1,
+        max_retries=9,
+        http_client=httpx.Client(transport=Counting()),
+    )
     assert _chat(impatient, "Hi").choices[0].message.content == "Hi"
     assert len(policy.requests) == len(session.recorder.exchanges) == 1
 
@@ -370,7 +386,11 @@ def test_a_retry_after_a_failure(
 
 
 def test_sessions_are_answered_together(
-    gateway: Gateway, client_of: Callable[..., OpenAI], policy: Any
+    gateway: Gateway,
+    client_of: Callable[..., OpenAI],
+    policy: Any,
+    batched: list[Any],
+    eventually: Any,
 ) -> None:
     policy.go.clear()
     sessions = [gateway.open() for _ in range(6)]
@@ -380,9 +400,7 @@ def test_sessions_are_answered_together(
     ]
     for thread in threads:
         thread.start()
-    while sum(session.requests for session in sessions) < 6:
-        time.sleep(0.01)
-    time.sleep(0.1)
+    eventually(lambda: len(batched) == 6)
     policy.go.set()
     for thread in threads:
         thread.join()
@@ -406,7 +424,7 @@ def test_a_flood(gateway: Gateway, client_of: Callable[..., OpenAI]) -> None:
 
 
 def test_a_session_that_closes_while_it_waits(
-    gateway: Gateway, client_of: Callable[..., OpenAI], policy: Any
+    gateway: Gateway, client_of: Callable[..., OpenAI], policy: Any, eventually: Any
 ) -> None:
     session, other = gateway.open(), gateway.open()
     policy.go.clear()
@@ -420,10 +438,9 @@ def test_a_session_that_closes_while_it_waits(
 
     waiting = threading.Thread(target=ask)
     waiting.start()
-    while not session.deciding:
-        time.sleep(0.01)
+    eventually(lambda: session.deciding)
     gateway.close(session)
-    waiting.join(10)
+    waiting.join(60)
     assert len(failed) == 1
     policy.go.set()
     assert _chat(client_of(other)).choices
@@ -494,20 +511,19 @@ _FIELDS = [
 
 @settings(
     max_examples=60,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     payload=st.dictionaries(st.sampled_from(_FIELDS), _JSON),
     path=st.sampled_from(["/v1/chat/completions", "/v1/completions", "/v1/responses"]),
 )
 def test_fuzz(gateway: Gateway, payload: Any, path: str) -> None:
-    import httpx
-
     session = gateway.open()
     answer = httpx.post(
         f"{gateway.url(session)}{path}",
         json={"model": "m", **payload},
         headers={"authorization": f"Bearer {session.key}"},
+        timeout=60,
     )
     gateway.close(session)
     assert answer.status_code in (200, 400), answer.text

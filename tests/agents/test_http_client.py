@@ -15,7 +15,7 @@ CHUNKED = b"transfer-encoding: chunked\r\n\r\n"
 
 
 async def _serve(
-    answers: list[bytes | None], use: Callable[[HttpClient], Any]
+    answers: list[bytes | None], use: Callable[[HttpClient], Any], timeout: float
 ) -> tuple[Any, list[bytes], int]:
     """Answers the requests in turn; None closes the connection instead.
 
@@ -51,7 +51,7 @@ async def _serve(
 
     server = await asyncio.start_server(handle, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    client = HttpClient(f"http://127.0.0.1:{port}/v1/", {"x-a": "b"}, timeout=0.3)
+    client = HttpClient(f"http://127.0.0.1:{port}/v1/", {"x-a": "b"}, timeout=timeout)
     try:
         return await use(client), seen, connections
     finally:
@@ -60,8 +60,12 @@ async def _serve(
         await server.wait_closed()
 
 
-def _run(answers: list[bytes | None], use: Callable[[HttpClient], Any]) -> Any:
-    return asyncio.run(_serve(answers, use))
+def _run(
+    answers: list[bytes | None],
+    use: Callable[[HttpClient], Any],
+    timeout: float = 60,
+) -> Any:
+    return asyncio.run(_serve(answers, use, timeout))
 
 
 async def _whole(client: HttpClient) -> bytes:
@@ -149,7 +153,7 @@ def test_what_is_no_answer(answer: bytes | None) -> None:
 
 def test_silence() -> None:
     with pytest.raises(HttpTimeout):
-        _run([b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n"], _whole)
+        _run([b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n"], _whole, timeout=0.3)
 
 
 @pytest.mark.parametrize("address", ["", "ftp://x", "http://"])

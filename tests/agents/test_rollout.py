@@ -26,13 +26,13 @@ COMMAND = f"{sys.executable} -S {ROOT / 'examples' / 'command_agent.py'}"
 
 
 @pytest.fixture(autouse=True)
-def _tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _tiny(monkeypatch: pytest.MonkeyPatch, eventually: Any) -> Iterator[None]:
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "integration"))
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     monkeypatch.setitem(registry._CLASSES, "tiny", "tiny_policy:TinyPolicy")
     before = _threads()
     yield
-    assert _threads() <= before
+    eventually(lambda: _threads() <= before)
 
 
 def _threads() -> int:

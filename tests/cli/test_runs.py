@@ -27,7 +27,7 @@ def trained(cli: Any, trained_home: Path) -> Callable[..., Any]:
 
 def wait_for(home: Path, *statuses: str, points: int = 0) -> str:
     """Waits until the newest run is in one of the states; returns its id."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         if (home / "agentgym.db").exists():
             with Store(home) as store:
@@ -186,11 +186,11 @@ def test_pause_watch_resume_and_stop_from_another_process(
     stopped = cli("runs", "stop", run[:4])
     assert stopped.code == 0, stopped.err
     assert stopped.out == f"Run {run} is stopped; its model is tiny_v1.0.\n"
-    out, err = child.communicate(timeout=30)
+    out, err = child.communicate(timeout=60)
     assert child.returncode == 0, err
     assert "stopped" in err
     assert "Trained tiny_v1.0" in out
-    _, seen = watching.communicate(timeout=30)
+    _, seen = watching.communicate(timeout=60)
     assert watching.returncode == 0
     assert "episodes  reliability" in seen
     assert f"Run {run} stopped" in seen

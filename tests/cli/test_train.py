@@ -239,7 +239,7 @@ def test_ctrl_c_saves_and_says_how_to_resume(
         assert line, "ended before it began"
     time.sleep(0.2)
     child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=30)
+    out, err = child.communicate(timeout=60)
     assert child.returncode == 130
     assert out == ""
     assert "Traceback" not in err

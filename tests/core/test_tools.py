@@ -234,16 +234,16 @@ def test_wrong_calls_never_reach_the_tool(runner: ToolRunner) -> None:
 
 def test_a_tool_that_hangs_in_the_main_thread_is_interrupted() -> None:
     before = signal.getsignal(signal.SIGALRM)
-    runner = ToolRunner(timeout=0.1, max_hung=2)
+    runner = ToolRunner(timeout=0.5, max_hung=2)
     hanging = tool(threading.Event().wait)
     # As often as it likes: nothing is left behind.
     for _ in range(4):
         started = time.perf_counter()
         result = runner.run(hanging, ToolCall("t", {}), None)
         assert result.failure is FailureKind.TIMEOUT
-        assert content(result.content)["message"] == "no answer within 0.1 s"
-        assert 0.1 <= time.perf_counter() - started < 2.0
-        assert 0.1 <= result.latency < 2.0
+        assert content(result.content)["message"] == "no answer within 0.5 s"
+        assert 0.5 <= time.perf_counter() - started < 20
+        assert 0.5 <= result.latency < 20
         assert runner.run(tool(lambda: "next"), ToolCall("t", {}), None).ok
     assert runner.hung == 0
     assert signal.getsignal(signal.SIGALRM) is before
@@ -263,11 +263,11 @@ def test_a_tool_that_catches_everything_is_interrupted_again() -> None:
             caught.append(type(error).__name__)
             threading.Event().wait(30)
 
-    runner = ToolRunner(timeout=0.1)
+    runner = ToolRunner(timeout=0.5)
     started = time.perf_counter()
     result = runner.run(tool(stubborn), ToolCall("t", {}), None)
     assert result.failure is FailureKind.TIMEOUT
-    assert time.perf_counter() - started < 2.0
+    assert time.perf_counter() - started < 20
     assert caught == ["_Expired"]
 
 
@@ -281,7 +281,7 @@ def test_ctrl_c_in_a_tool_ends_the_run(runner: ToolRunner) -> None:
 
 
 def test_a_tool_that_hangs_in_another_thread_is_left_behind() -> None:
-    runner = ToolRunner(timeout=0.1, max_hung=2)
+    runner = ToolRunner(timeout=0.5, max_hung=2)
     release = threading.Event()
     hanging = tool(release.wait)
 
@@ -289,8 +289,8 @@ def test_a_tool_that_hangs_in_another_thread_is_left_behind() -> None:
         started = time.perf_counter()
         result = runner.run(hanging, ToolCall("t", {}), None)
         assert result.failure is FailureKind.TIMEOUT
-        assert content(result.content)["message"] == "no answer within 0.1 s"
-        assert 0.1 <= time.perf_counter() - started < 2.0
+        assert content(result.content)["message"] == "no answer within 0.5 s"
+        assert 0.5 <= time.perf_counter() - started < 20
         # A late answer must not be taken for that of another call.
         assert runner.run(tool(lambda: "next"), ToolCall("t", {}), None).ok
         runner.run(hanging, ToolCall("t", {}), None)
@@ -309,7 +309,7 @@ def test_a_tool_that_hangs_in_another_thread_is_left_behind() -> None:
 
 @pytest.mark.parametrize("where", [here, elsewhere])
 def test_late_answers_are_dropped(where: Callable[..., None]) -> None:
-    runner = ToolRunner(timeout=0.1)
+    runner = ToolRunner(timeout=0.5)
     release = threading.Event()
 
     def late() -> str:

@@ -326,14 +326,14 @@ def test_an_end_at_the_last_step_is_no_cut_off(make: Make) -> None:
     ("name", "failure", "text"),
     [
         ("raising", FailureKind.TOOL_ERROR, "KeyError: 'shelf'"),
-        ("hanging", FailureKind.TIMEOUT, "no answer within 0.05 s"),
+        ("hanging", FailureKind.TIMEOUT, "no answer within 0.5 s"),
         ("foreign", FailureKind.TOOL_ERROR, "returned no JSON"),
     ],
 )
 def test_tools_that_misbehave_are_data(
     make: Make, name: str, failure: FailureKind, text: str
 ) -> None:
-    environment = make(runner=ToolRunner(timeout=0.05))
+    environment = make(runner=ToolRunner(timeout=0.5))
     outcome = environment.act(call(name))
     assert outcome.results[0].failure is failure
     assert outcome.verdict.failure is failure

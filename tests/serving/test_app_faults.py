@@ -7,8 +7,7 @@ import http.client
 import json
 import socket
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import openai
@@ -20,7 +19,7 @@ from openai import OpenAI
 from agentgym import TrainedAgent
 from agentgym.policies.base import GREEDY, Decision, DecisionRequest, Sampling
 from agentgym.serving import http as module
-from agentgym.serving.batching import Batcher, Overloaded
+from agentgym.serving.batching import Overloaded
 
 KEY = "secret"
 Served = Any
@@ -45,6 +44,7 @@ class Echo:
 
     def __init__(self) -> None:
         self.batches: list[int] = []
+        self.deciding = threading.Event()
         self.go = threading.Event()
         self.go.set()
 
@@ -54,32 +54,13 @@ class Echo:
     def decide(
         self, requests: Sequence[DecisionRequest], sampling: Sampling = GREEDY
     ) -> list[Decision]:
-        self.go.wait(30)
+        self.deciding.set()
+        self.go.wait(60)
         self.batches.append(len(requests))
         texts = [str(request.messages[-1]["content"]) for request in requests]
         if "fail" in texts:
             raise ValueError("no")
         return [Decision({"role": "assistant", "content": t}, "finish") for t in texts]
-
-
-@pytest.fixture
-def wait_for(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Waits until so many requests in all have come to the batcher."""
-    come: list[Any] = []
-    ask = Batcher.ask
-
-    async def counted(batcher: Any, item: Any) -> Any:
-        come.append(item)
-        return await ask(batcher, item)
-
-    def wait(count: int) -> None:
-        deadline = time.monotonic() + 30
-        while len(come) < count and time.monotonic() < deadline:
-            time.sleep(0.01)
-        time.sleep(0.05)
-
-    monkeypatch.setattr(Batcher, "ask", counted)
-    return wait
 
 
 def test_no_key_is_needed_where_none_is_set(serve: Any, gates: Served) -> None:
@@ -102,7 +83,7 @@ def test_a_body_that_does_not_come(serve: Any, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_requests_that_wait_are_answered_together(
-    serve: Any, wait_for: Callable[[int], None]
+    serve: Any, batched: list[Any], eventually: Any
 ) -> None:
     echo = Echo()
     with (
@@ -112,7 +93,7 @@ def test_requests_that_wait_are_answered_together(
     ):
         echo.go.clear()
         futures = [pool.submit(_ask, client, f"text {i}") for i in range(20)]
-        wait_for(20)
+        eventually(lambda: len(batched) == 20)
         echo.go.set()
         answers = [f.result().choices[0].message.content for f in futures]
     assert answers == [f"text {i}" for i in range(20)]
@@ -120,7 +101,7 @@ def test_requests_that_wait_are_answered_together(
 
 
 def test_equal_questions_are_decided_once(
-    serve: Any, wait_for: Callable[[int], None]
+    serve: Any, batched: list[Any], eventually: Any
 ) -> None:
     echo = Echo()
     with (
@@ -130,10 +111,10 @@ def test_equal_questions_are_decided_once(
     ):
         echo.go.clear()
         first = pool.submit(_ask, client, "first")
-        wait_for(1)
+        eventually(echo.deciding.is_set)
         texts = ["one two", "three"] * 5
         futures = [pool.submit(_ask, client, t, max_tokens=1) for t in texts]
-        wait_for(11)
+        eventually(lambda: len(batched) == 11)
         echo.go.set()
         answers = [first.result(), *(f.result() for f in futures)]
     said = [answer.choices[0].message.content for answer in answers]
@@ -142,7 +123,9 @@ def test_equal_questions_are_decided_once(
     assert echo.batches == [1, 2]
 
 
-def test_a_request_that_fails_spoils_no_other(serve: Any) -> None:
+def test_a_request_that_fails_spoils_no_other(
+    serve: Any, batched: list[Any], eventually: Any
+) -> None:
     echo = Echo()
     with (
         serve(TrainedAgent(echo, [], {}), key=None) as served,
@@ -152,7 +135,7 @@ def test_a_request_that_fails_spoils_no_other(serve: Any) -> None:
         echo.go.clear()
         texts = ["a", "fail", "b", "word " * 1001, "c"]
         futures = [pool.submit(_ask, client, text) for text in texts]
-        time.sleep(0.3)
+        eventually(lambda: len(batched) == 5)
         echo.go.set()
         said = [f.result().choices[0].message.content for f in futures[::2]]
         assert said == ["a", "b", "c"]

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -133,7 +133,7 @@ SCHEMAS = st.recursive(_LEAVES, _nested, max_leaves=5).filter(
 )
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300)
 @given(SCHEMAS)
 def test_every_candidate_is_valid(schema: dict[str, Any]) -> None:
     found = find_candidates(schema, PARTS)

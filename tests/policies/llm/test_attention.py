@@ -50,7 +50,7 @@ def ancestors(branches: list[Branch], layout: Layout) -> list[list[object]]:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_like_one_product_under_a_mask(data: st.DataObject) -> None:
     torch.manual_seed(data.draw(st.integers(0, 1000)))
     branches, past = [], []
@@ -111,7 +111,7 @@ def test_like_one_product_under_a_mask(data: st.DataObject) -> None:
 
 
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(0, 5), st.integers(0, 99))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_by_itself_it_is_that_of_transformers(
     batch: int, rows: int, past: int, seed: int
 ) -> None:
