@@ -134,7 +134,7 @@ def _processes(mark: str) -> list[str]:
 
 def test_tasks_that_are_none(gateway: Gateway, tmp_path: Path) -> None:
     manager = AiderAgentManager(gateway, python=tmp_path / "python")
-    with pytest.raises(UsageError, match="needs a Repository"):
+    with pytest.raises(UsageError, match="must have a Repository"):
         manager.deploy([Task("t", ())])
     lost = Repository(str(tmp_path / "nowhere"), "HEAD", ())
     (broken,) = manager.deploy([repository_task("t", "x", lost)])

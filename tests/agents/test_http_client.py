@@ -158,5 +158,5 @@ def test_silence() -> None:
 
 @pytest.mark.parametrize("address", ["", "ftp://x", "http://"])
 def test_addresses_that_are_none(address: str) -> None:
-    with pytest.raises(ValueError, match="no address"):
+    with pytest.raises(ValueError, match="Invalid URL"):
         HttpClient(address)

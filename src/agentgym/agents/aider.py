@@ -1,4 +1,4 @@
-"""Aider as the agent: a repository to mend, and its tests to say whether it was."""
+"""Aider as the agent: fixes a repository, and the repository's tests judge the fix."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Repository:
     """The world of a task for Aider.
 
     Attributes:
-        path: A git repository: a folder, or whatever `git clone` takes.
-        commit: What is checked out.
-        files: Those that Aider may change.
-        test: The command whose success means that the task is solved.
+        path: A git repository: a folder or URL, as for `git clone`.
+        commit: The commit to check out.
+        files: The files that Aider may change.
+        test: The task is solved if this command succeeds.
     """
 
     path: str
@@ -48,14 +48,14 @@ class Repository:
 
 
 class AiderAgentManager(AgentManager):
-    """Runs Aider on a clone of each task's repository; the tests judge the diff.
+    """Runs Aider on a clone of each task's repository; its tests judge the changes.
 
-    Tasks have a `Repository` as their world, and open with what the user wants. Aider
-    pins a hundred packages, so it lives in an environment of its own, which is made
-    when it is first needed.
+    A task's world is a `Repository`, and its first message is the user's request. Aider
+    pins a hundred packages, so AgentGym creates a separate environment for it on first
+    use.
 
     Attributes:
-        diffs: By the id of the task: what Aider changed, as `git diff` says it.
+        diffs: Aider's changes as a `git diff`, by task id.
     """
 
     def __init__(
@@ -67,18 +67,19 @@ class AiderAgentManager(AgentManager):
         test_seconds: float = 60.0,
         **options: Any,
     ) -> None:
-        """Prepares.
+        """Creates the manager.
 
         Args:
             gateway: See `AgentManager`.
-            python: The interpreter of an environment that has Aider; None makes one.
-            edit_format: How the model writes changes, as Aider has it.
-            test_seconds: That a repository's tests may take.
+            python: The Python interpreter of an environment with Aider; None creates
+                one.
+            edit_format: Aider's edit format.
+            test_seconds: Time limit for a repository's tests.
             **options: See `AgentManager`.
         """
         super().__init__(gateway, **{"kind": "aider", "time_limit": 300.0, **options})
         if shutil.which("git") is None:
-            raise UsageError("Aider needs git: install it.")
+            raise UsageError("Aider needs git. Install git first.")
         self._python = python or aider_environment()
         self._edit_format = edit_format
         self._test_seconds = test_seconds
@@ -121,7 +122,7 @@ class AiderAgentManager(AgentManager):
         return None
 
     def judge(self, place: AgentContext, trajectories: Sequence[Trajectory]) -> None:
-        """Runs the repository's tests; every step earns what they say."""
+        """Runs the repository's tests; their result is the reward of every step."""
         repository = _repository(place.task.world)
         clone = place.folder / "repository"
         self.diffs[place.task.id] = _git(
@@ -136,10 +137,10 @@ class AiderAgentManager(AgentManager):
 
 
 def aider_environment() -> Path:
-    """The interpreter of an environment that has Aider; made when there is none.
+    """Returns the Python interpreter of Aider's environment; creates it if needed.
 
     Raises:
-        AssetError: It could not be made.
+        AssetError: The environment couldn't be created.
     """
     folder = user_cache_dir() / "environments" / AIDER.replace("==", "-")
     python = folder / "bin" / "python"
@@ -156,7 +157,7 @@ def aider_environment() -> Path:
                 if made.returncode != 0:
                     said = made.stderr.decode(errors="replace").split()
                     raise AssetError(
-                        f"The environment for Aider could not be made in {folder}:"
+                        f"Couldn't create Aider's environment in {folder}:"
                         f" {' '.join(said)[-300:]}"
                     )
             done.touch()
@@ -165,7 +166,7 @@ def aider_environment() -> Path:
 
 def _repository(world: Any) -> Repository:
     if not isinstance(world, Repository):
-        raise UsageError("A task for Aider needs a Repository as its world.")
+        raise UsageError("A task for Aider must have a Repository as its world.")
     return world
 
 
@@ -179,12 +180,12 @@ def _git(*arguments: str) -> str:
 
 
 def repository_task(identity: str, prompt: str, repository: Repository) -> Task:
-    """A task for Aider.
+    """Returns a task for Aider.
 
     Args:
-        identity: Its id.
-        prompt: What Aider is asked to do.
-        repository: Where.
+        identity: The task's id.
+        prompt: The request to Aider.
+        repository: The repository to change.
     """
     message = {"role": "user", "content": prompt}
     return Task(identity, (message,), world=repository)

@@ -1,17 +1,17 @@
-"""One server, many endpoints: each agent has its own, and all that it asks is recorded.
+"""One server with a private endpoint for each agent, which records all requests.
 
     POST /s/SESSION/v1/chat/completions    streamed or not
     POST /s/SESSION/v1/completions
     POST /s/SESSION/v1/responses           with or without previous_response_id
     GET  /s/SESSION/v1/models, /v1/models/NAME
-    POST /s/SESSION/v1/embeddings          501, unless the backend has some
+    POST /s/SESSION/v1/embeddings          501, unless the backend supports it
 
-    GET  /s/SESSION/task                   what to do: id, messages, tools
-    POST /s/SESSION/tools/NAME             runs a tool of the task's world
-    POST /s/SESSION/reply                  speaks to the user
+    GET  /s/SESSION/task                   the task: id, messages, tools
+    POST /s/SESSION/tools/NAME             runs a tool in the task's world
+    POST /s/SESSION/reply                  sends a message to the user
 
-A session is opened by whoever runs the agent, and has a key of its own. Without it, or
-once the session is closed, there is nothing but 401, and nothing is recorded.
+Each session has its own key. Requests with a wrong key, or to a closed session, get a
+401 error and aren't recorded.
 
     with Gateway(PolicyBackend(policy)) as gateway:
         session = gateway.open()
@@ -77,25 +77,25 @@ from agentgym.serving.responses import (
 )
 
 MODEL = "agentgym"
-"""What the model is called; agents may call it what they like."""
+"""The model's name in responses; agents may use any name."""
 _TOOLS_AT_ONCE = 64
 _RETRY = "x-stainless-retry-count"
 _SIDE = "x-agentgym-side-call"
 
 
 class Gateway:
-    """The server. It runs in a thread of its own, and listens to this machine only.
+    """The server. It runs in a background thread and listens on localhost only.
 
     Attributes:
-        sessions: Those that are open, by id.
+        sessions: The open sessions, by id.
     """
 
     def __init__(self, backend: Backend, *, log: Log | None = None) -> None:
-        """Prepares; `start`, or a `with`, starts.
+        """Creates the gateway; call `start` or use `with` to run it.
 
         Args:
-            backend: Answers.
-            log: Told about errors that are none of the agents'.
+            backend: Answers the requests.
+            log: Receives errors that the agents didn't cause.
         """
         self.backend = backend
         self.sessions: dict[str, Session] = {}
@@ -112,21 +112,21 @@ class Gateway:
     def __exit__(self, *problem: object) -> None:
         self.stop()
 
-    # For whoever runs agents; from any thread ----------------------------------------
+    # For code that runs agents; thread-safe ------------------------------------------
 
     def start(self) -> None:
-        """Takes a free port, and answers.
+        """Starts the server on a free port.
 
         Raises:
-            ServingError: It cannot be started.
+            ServingError: The server can't start or is already running.
         """
         if self._server is not None:
-            raise ServingError("The gateway is running already.")
+            raise ServingError("The gateway is already running.")
         self._server = server.Background(self.app())
         self.port = self._server.port
 
     def stop(self) -> None:
-        """Closes all sessions and ends the server."""
+        """Closes all sessions and stops the server."""
         for session in list(self.sessions.values()):
             self.close(session)
         if self._server is not None:
@@ -140,35 +140,35 @@ class Gateway:
         max_requests: int = MAX_REQUESTS,
         draws: SamplingSeed | None = None,
     ) -> Session:
-        """Opens an endpoint.
+        """Opens a session with its own endpoint.
 
         Args:
-            episode: The world in which its agent works.
-            max_requests: How often it may ask.
-            draws: What its random draws follow from; by default whoever asks first
-                gets the first draw.
+            episode: The episode that its agent plays.
+            max_requests: Maximum number of requests.
+            draws: Determines its random draws; by default, requests draw in the order
+                in which they arrive.
         """
         session = Session(episode, max_requests, draws)
         self.sessions[session.id] = session
         return session
 
     def close(self, session: Session) -> None:
-        """Closes an endpoint. Its key is worth nothing then, and what waits is dropped.
+        """Closes a session: its key becomes invalid, and waiting requests are dropped.
 
-        Once it returns, nothing changes in the session's record.
+        The session's record doesn't change after this returns.
         """
         self.sessions.pop(session.id, None)
         session.close()
         if self._loop is not None and (session.running or session.deciding):
-            with contextlib.suppress(RuntimeError):  # The loop may have ended.
+            with contextlib.suppress(RuntimeError):  # The event loop may have ended.
                 self._loop.call_soon_threadsafe(_cancel, session)
 
     def url(self, session: Session) -> str:
-        """Where a session is found."""
+        """The URL of a session."""
         return f"http://127.0.0.1:{self.port}/s/{session.id}"
 
     def base_url(self, session: Session) -> str:
-        """What an agent is pointed at."""
+        """The base URL of a session's OpenAI-compatible API."""
         return f"{self.url(session)}/v1"
 
     def app(self) -> Starlette:
@@ -200,7 +200,7 @@ class Gateway:
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         self._loop = asyncio.get_running_loop()
-        # Tools run there: one that hangs must not keep others' from running.
+        # Runs tools: a hanging tool must not block other agents' tools.
         self._loop.set_default_executor(
             ThreadPoolExecutor(_TOOLS_AT_ONCE, thread_name_prefix="agentgym-tool")
         )
@@ -216,20 +216,20 @@ class Gateway:
     def ask(
         self, session: Session, chat: dict[str, Any], *, side: bool = False
     ) -> Answer:
-        """Answers an agent that runs in this process, without a way over HTTP.
+        """Answers an agent in this process, without HTTP.
 
-        From any thread but the gateway's own.
+        Call it from any thread except the gateway's.
 
         Args:
-            session: The agent's.
-            chat: The body of a chat completion.
-            side: Whether this is no decision of the agent.
+            session: The agent's session.
+            chat: The body of a chat completion request.
+            side: Whether the request isn't one of the agent's decisions.
 
         Raises:
-            ApiError: There is no answer, and why.
+            ApiError: The request failed.
         """
         if self._loop is None or session.closed:
-            raise wrong_key("This session is over, or never was.")
+            raise wrong_key("Session not found or already closed.")
         return asyncio.run_coroutine_threadsafe(
             self._asked(session, chat, side), self._loop
         ).result()
@@ -248,7 +248,7 @@ class Gateway:
             session.refused[error.code or "invalid"] += 1
             raise
 
-    # Endpoints of OpenAI -------------------------------------------------------------
+    # OpenAI's endpoints --------------------------------------------------------------
 
     async def _chat(self, request: Request) -> Response:
         body = await read_body(request)
@@ -305,7 +305,7 @@ class Gateway:
         body = await self.backend.embed(parse_json(await read_body(request)))
         return json_response(200, encode(body))
 
-    # Endpoints of the world ----------------------------------------------------------
+    # Endpoints of the episode --------------------------------------------------------
 
     async def _task(self, request: Request) -> Response:
         task = AgentTask.of(self._episode(request))
@@ -332,7 +332,7 @@ class Gateway:
         episode = self._episode(request)
         content = parse_json(await read_body(request)).get("content")
         if not isinstance(content, str):
-            raise invalid("content must be what is said to the user.", "content")
+            raise invalid("content must be the message to the user.", "content")
         answer = await asyncio.to_thread(episode.say, content)
         return json_response(200, encode({"content": answer, "over": episode.over}))
 
@@ -340,19 +340,19 @@ class Gateway:
         session: Session = request.state.session
         if session.episode is None:
             raise ApiError(
-                404, "This session has no world: its agent brings its own tools."
+                404, "This session has no task and no tools: its agent brings its own."
             )
         return session.episode
 
     # ---------------------------------------------------------------------------------
 
     def _guard(self, endpoint: Endpoint) -> Endpoint:
-        """Lets in who has the session's key, and keeps count of what is on its way."""
+        """Checks the session's key and tracks the open requests."""
 
         async def admitted(request: Request) -> Response:
             session = self.sessions.get(request.path_params["session"])
             if session is None:
-                raise wrong_key("This session is over, or never was.")
+                raise wrong_key("Session not found or already closed.")
             check_key(bearer(request), session.key.encode())
             request.state.session = session
             task = asyncio.current_task()
@@ -375,12 +375,12 @@ class Gateway:
     async def _answer(
         self, request: Request, body: bytes, question: Question
     ) -> Answer:
-        """The answer to a request; the one given before, if this is a retry."""
+        """The answer to a request; for a retry, the same answer as before."""
         session: Session = request.state.session
         digest = _digest(request, body)
         if _is_retry(request) and (known := session.earlier(digest)) is not None:
             return await asyncio.shield(known)
-        # On its own: if the client goes away, its next try finds the answer here.
+        # A separate task: if the client disconnects, its retry finds the answer.
         side = _SIDE in request.headers
         deciding = asyncio.create_task(self._decide(session, question, side=side))
         session.deciding.add(deciding)
@@ -409,7 +409,7 @@ class Gateway:
         session: Session = request.state.session
         known = session.earlier(_digest(request, body)) if _is_retry(request) else None
         relay = None
-        # What a sibling was told is repeated whole.
+        # Repeated answers of a sibling are sent as a whole.
         forked = session.episode is not None and session.episode.forked
         if known is None and not session.over and not forked:
             relay = await self.backend.stream(question)

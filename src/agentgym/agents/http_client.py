@@ -1,8 +1,7 @@
-"""A small HTTP/1.1 client: POST, kept connections, whole or streamed answers.
+"""A small HTTP/1.1 client: POST, connection reuse, whole or streamed responses.
 
-A gateway must add next to nothing to the answers that it passes on. General clients
-take longer for a request than everything else here together: see
-benchmarks/gateway.py.
+A gateway must add very little latency. General clients take longer for a request than
+everything else in the gateway together: see benchmarks/gateway.py.
 """
 
 from __future__ import annotations
@@ -23,30 +22,30 @@ from urllib.parse import urlsplit
 T = TypeVar("T")
 
 _LIMIT = 1 << 20
-"""Bytes of a head, or of a line of a stream."""
+"""Maximum size of a response head or a line of a stream, in bytes."""
 _KEPT = 64
-"""Connections that are kept open between requests."""
+"""Maximum number of idle connections."""
 
 
 class HttpFailed(Exception):
-    """The other side did not answer, or not in HTTP."""
+    """The server didn't respond, or not in HTTP."""
 
 
 class HttpTimeout(HttpFailed):
-    """The other side was silent for too long."""
+    """The server didn't send data in time."""
 
 
 class _Gone(HttpFailed):
-    """The other side closed a kept connection before it read the request."""
+    """The server closed an idle connection before it read the request."""
 
 
 class HttpClient:
-    """Asks one server. For one event loop.
+    """A client for one server. Use it in one event loop only.
 
     Args:
         base_url: `http://host:port/path` or `https://...`.
-        headers: Sent with each request.
-        timeout: Seconds of silence until a request is given up.
+        headers: Headers for each request.
+        timeout: Seconds without data before a request fails.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class HttpClient:
     ) -> None:
         parts = urlsplit(base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"'{base_url}' is no address of a server")
+            raise ValueError(f"Invalid URL '{base_url}'")
         self._host = parts.hostname
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
@@ -65,10 +64,10 @@ class HttpClient:
         self._idle: list[_Connection] = []
 
     async def post(self, path: str, body: bytes) -> HttpResponse:
-        """Sends a request, and reads the head of the answer.
+        """Sends a request, and reads the head of the response.
 
         Raises:
-            HttpFailed: There is no answer.
+            HttpFailed: There was no response.
         """
         head = (
             f"POST {self._path}{path} HTTP/1.1\r\n{self._headers}"
@@ -105,16 +104,16 @@ class HttpClient:
             connection.close()
 
     def close(self) -> None:
-        """Closes the connections that are kept."""
+        """Closes the idle connections."""
         while self._idle:
             self._idle.pop().close()
 
 
 class HttpResponse:
-    """An answer. Either it is read to its end, or it must be closed.
+    """A response. Read it to its end or close it.
 
     Attributes:
-        headers: By names in lower case.
+        headers: The headers, by lowercase name.
     """
 
     def __init__(
@@ -136,18 +135,18 @@ class HttpResponse:
         self.close()
 
     async def read(self) -> bytes:
-        """All of it.
+        """Returns the whole body.
 
         Raises:
-            HttpFailed: It broke off.
+            HttpFailed: The body ended early.
         """
         return b"".join([part async for part in self.parts()])
 
     async def lines(self) -> AsyncGenerator[bytes, None]:
-        """Line by line, as they come, without their ends.
+        """Yields lines as they arrive, without line ends.
 
         Raises:
-            HttpFailed: It broke off, or a line is too long.
+            HttpFailed: The body ended early, or a line is too long.
         """
         rest = b""
         async for part in self.parts():
@@ -160,7 +159,7 @@ class HttpResponse:
             yield rest
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """Piece by piece, as they come."""
+        """Yields pieces as they arrive."""
         connection = self._connection
         if connection is None:
             return
@@ -185,7 +184,7 @@ class HttpResponse:
             self._keep(connection)
 
     def close(self) -> None:
-        """Gives up what has not been read."""
+        """Discards the unread part."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -204,7 +203,7 @@ class _Connection:
         self.used = False
 
     async def exchange(self, data: bytes) -> tuple[int, dict[str, str]]:
-        """Sends a request, and reads the head of its answer."""
+        """Sends a request, and reads the head of its response."""
         if self.used and self._reader.at_eof():
             raise _Gone("closed")
         try:
@@ -246,7 +245,7 @@ class _Connection:
         try:
             return await self._in_time(reading)
         except asyncio.IncompleteReadError:
-            raise HttpFailed("the answer broke off") from None
+            raise HttpFailed("the response ended early") from None
         except (ConnectionError, asyncio.LimitOverrunError) as error:
             raise HttpFailed(type(error).__name__) from None
 
@@ -255,4 +254,4 @@ class _Connection:
             async with asyncio.timeout(self._timeout):
                 return await reading
         except TimeoutError:
-            raise HttpTimeout(f"silent for {self._timeout:g} s") from None
+            raise HttpTimeout(f"no data for {self._timeout:g} s") from None

@@ -1,7 +1,6 @@
-"""Runs code that an agent wrote: with limits, and without a network.
+"""Runs code that an agent wrote, with resource limits and without a network.
 
-This keeps accidents in. It is no jail for those who mean harm: the code can read what
-this user can read, and write where this user may.
+This contains accidents, not attacks: the code has this user's read and write access.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from agentgym.agents.commands import kill_with_children
 from agentgym.errors import UsageError
 
 _NO_NETWORK = 97
-"""Exit code of the launcher where the network cannot be taken away."""
+"""The launcher's exit code if it can't disable the network."""
 
-# Runs in a fresh interpreter: between fork and exec a process with threads can do
-# next to nothing safely.
+# Runs in a fresh interpreter: a process with threads can do almost nothing safely
+# between fork and exec.
 _LAUNCHER = f"""
 import ctypes, os, resource, sys
 seconds, memory, output = map(int, sys.argv[1:4])
@@ -42,11 +41,11 @@ os.execvp(sys.argv[4], sys.argv[4:])
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How it ended.
+    """The outcome of a command.
 
     Attributes:
-        code: Exit code; negative for a signal, None if its time was up.
-        output: The end of what it printed.
+        code: Exit code; negative for a signal, None after a timeout.
+        output: The last part of its output.
     """
 
     code: int | None
@@ -61,17 +60,17 @@ def run_sandboxed(
     memory: int = 2 << 30,
     output: int = 16 << 20,
 ) -> Outcome:
-    """Runs a command in a folder. Nothing that it started is left afterwards.
+    """Runs a command in a folder, and ends all processes that it started.
 
     Args:
-        command: Its arguments.
-        folder: Where it runs.
-        seconds: That it may take, by the clock and of processor time.
-        memory: Bytes that each of its processes may use.
-        output: Bytes that it may print, or write to one file.
+        command: The command with its arguments.
+        folder: The working directory.
+        seconds: Limit for wall time and for CPU time.
+        memory: Memory limit of each process, in bytes.
+        output: Limit for printed output and for each file, in bytes.
 
     Raises:
-        UsageError: This system cannot take the network away from a process.
+        UsageError: This system can't disable the network for a process.
     """
     limits = [str(max(1, int(seconds))), str(memory), str(output)]
     log = folder / ".agentgym-sandbox"
@@ -87,7 +86,7 @@ def run_sandboxed(
                 "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
                 "HOME": str(folder),
                 "LANG": "C.UTF-8",
-                # Also what leaves the process group is found by this, and ended.
+                # This also finds and ends processes that left the process group.
                 "AGENTGYM_SANDBOX": str(log),
             },
         )
@@ -103,7 +102,7 @@ def run_sandboxed(
     log.unlink()
     if code == _NO_NETWORK:
         raise UsageError(
-            "Code that agents write must run without a network, and this system does"
-            " not allow that: run as root, or allow user namespaces."
+            "AgentGym runs code from agents without a network, but this system doesn't"
+            " allow that. Run as root or enable user namespaces."
         )
     return Outcome(code, text)

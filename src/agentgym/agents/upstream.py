@@ -1,4 +1,4 @@
-"""Any OpenAI-compatible server behind the gateway, with the tokens of its sampler."""
+"""A gateway backend that forwards requests to any OpenAI-compatible server."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from agentgym.serving.deciding import Answer
 from agentgym.serving.errors import ApiError
 
 UPSTREAM = "upstream_error"
-"""The `code` of errors that are neither the agent's nor the gateway's."""
+"""The `code` of errors that the server behind the gateway caused."""
 
 
 class UpstreamBackend(Backend):
-    """Any OpenAI-compatible server: vLLM, or another that gives token ids.
+    """Any OpenAI-compatible server, for example vLLM.
 
     Args:
-        base_url: Of its API, with the version: `http://127.0.0.1:8000/v1`.
-        model: What it calls the model; by default what agents ask for.
-        api_key: What it wants to see.
-        token_ids: Ask for token ids and log-probabilities, and record them. vLLM gives
-            them; servers that refuse unknown fields do not.
-        embedding_model: What embeddings are asked of, if the server has any.
-        timeout: Seconds without a sign of life until it is given up.
+        base_url: URL of its API, with the version: `http://127.0.0.1:8000/v1`.
+        model: Name of the model; default: the name that the agent asks for.
+        api_key: The server's API key.
+        token_ids: Request token ids and log-probabilities, and record them. Works with
+            vLLM; set it to False for servers that reject unknown fields.
+        embedding_model: Model for embeddings, if the server has one.
+        timeout: Seconds without data before a request fails.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class UpstreamBackend(Backend):
                 timeout,
             )
         except ValueError as error:
-            raise UsageError(f"{error}; write http://host:port/v1.") from None
+            raise UsageError(f"{error}. Use http://host:port/v1.") from None
         self._model = model
         self._token_ids = token_ids
         self._embedding_model = embedding_model
@@ -144,11 +144,11 @@ class _UpstreamRelay(Relay):
         except HttpFailed as error:
             raise _broken(error) from None
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise _broken(f"the stream is garbled ({type(error).__name__})") from None
+            raise _broken(f"the stream is invalid ({type(error).__name__})") from None
         finally:
             self._response.close()
         if not done and self._choice["finish_reason"] is None:
-            raise _broken("the stream broke off")
+            raise _broken("the stream ended early")
 
     def answer(self) -> Answer:
         """See `Relay.answer`."""
@@ -161,7 +161,7 @@ class _UpstreamRelay(Relay):
         return _read({**self._whole, "choices": [choice]}, self._question)
 
     def _take(self, chunk: dict[str, Any]) -> None:
-        """Takes down a chunk, and out of it what only the record needs."""
+        """Records a chunk, and removes fields that only the record needs."""
         for name in ("id", "created", "model", "usage"):
             if chunk.get(name) is not None:
                 self._whole[name] = chunk[name]
@@ -199,7 +199,7 @@ class _UpstreamRelay(Relay):
 
 @dataclass(frozen=True, slots=True)
 class _UnreadCall(ToolCall):
-    """A call whose arguments are no JSON object; the agent sees them as they are."""
+    """A call with invalid arguments; the agent sees them unchanged."""
 
     raw: str = ""
 
@@ -214,16 +214,16 @@ async def _whole(response: HttpResponse) -> dict[str, Any]:
     except HttpFailed as error:
         raise _broken(error) from None
     except ValueError:
-        raise _broken("no JSON") from None
+        raise _broken("invalid JSON") from None
     finally:
         response.close()
     if not isinstance(body, dict):
-        raise _broken("no JSON object")
+        raise _broken("the body isn't a JSON object")
     return body
 
 
 def _read(body: dict[str, Any], question: Question) -> Answered:
-    """An answer out of a completion's body, which loses what was not asked for."""
+    """The answer in a completion's body; removes fields the agent didn't ask for."""
     choice = body["choices"][0]
     prompt_ids = body.pop("prompt_token_ids", None)
     prompt_ids = choice.pop("prompt_token_ids", None) or prompt_ids or ()
@@ -295,7 +295,7 @@ def _broken(why: HttpFailed | str) -> ApiError:
 
 
 def _refused(response: HttpResponse, body: bytes) -> ApiError:
-    """What the server said, with its status: clients know which are worth a retry."""
+    """The server's error with its status, which tells clients whether to retry."""
     try:
         said = json.loads(body)["error"]["message"]
     except (ValueError, LookupError, TypeError):
@@ -304,9 +304,9 @@ def _refused(response: HttpResponse, body: bytes) -> ApiError:
     status = response.status
     ours = status < 500 and status not in (401, 403, 429)
     return ApiError(
-        # Our key is none of the agent's business.
+        # Hides our API key from the agent.
         502 if status in (401, 403) else status,
-        f"The server behind this endpoint said: {said}",
+        f"The server behind this endpoint returned an error: {said}",
         kind="invalid_request_error" if ours else "server_error",
         code=None if ours else UPSTREAM,
         headers={"retry-after": wait} if wait else {},
