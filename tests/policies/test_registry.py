@@ -23,6 +23,7 @@ from agentgym.scenarios.registry import BUILTIN, ScenarioRegistry
 
 SOURCE = Path(agentgym.__file__).parent
 TINY = Path(__file__).parents[1] / "integration"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture
@@ -96,6 +97,14 @@ def test_options_are_described() -> None:
             else:  # It must be one that the trainer leaves to policies.
                 extra = known.json_schema_extra
                 assert isinstance(extra, dict) and extra["policy"], name
+
+
+def test_options_are_documented() -> None:
+    for policy in classes():
+        page = DOCS / f"{policy.name}.md"
+        for name, field in policy.policy_options.model_fields.items():
+            if name not in TrainingConfig.model_fields:
+                assert f"| `{name}` | {field.default} |" in page.read_text()
 
 
 def test_whatever_has_tuned_defaults_is_marked() -> None:
