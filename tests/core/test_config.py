@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
-from agentgym.core.config import TrainingConfig, checked_options, config_error
+from agentgym.core.config import (
+    PolicyOptions,
+    TrainingConfig,
+    checked_options,
+    config_error,
+)
 from agentgym.errors import ConfigError
 
 OPTIONS = {"patience": 2, "rate": 0.5, "strict": True, "label": "a", "free": None}
@@ -137,6 +143,43 @@ def test_resolve_names_every_unknown_setting() -> None:
     assert "'patienc'. Did you mean 'patience'?" in text
     assert "Unknown setting 'zzz'." in text
     assert "\n" not in text
+
+
+class Options(PolicyOptions):
+    """Those of a policy that takes a language model."""
+
+    model: str = "tiny-lm"
+    passes: int = Field(4, ge=1, description="Passes over a batch.")
+
+
+def test_resolve_hands_options_to_the_policy() -> None:
+    resolved = config(passes="2").resolve({}, {}, OPTIONS, policy_options=Options)
+    known = Options.model_fields
+    assert resolved.options_of(known) == {"model": "tiny-lm", "passes": 2}
+    assert (resolved.model, resolved.sources["model"]) == ("tiny-lm", "policy")
+    assert resolved.sources["passes"] == "user"
+    assert TrainingConfig.from_dict(resolved.to_dict()) == resolved
+    resolved = config(model="big-lm").resolve({}, {}, {}, policy_options=Options)
+    assert resolved.options_of(known) == {"model": "big-lm", "passes": 4}
+    assert resolved.sources["model"] == "user"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"passes": 0}, "passes: should be greater than or equal to 1, got 0"),
+        ({"pases": 2}, "Unknown setting 'pases'. Did you mean 'passes'?"),
+        ({"free_form_tasks": 3}, "Policy 'planner' doesn't use 'free_form_tasks'"),
+    ],
+)
+def test_options_of_policies_are_checked(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        config(**given).resolve({}, {}, OPTIONS, policy_options=Options)
+
+
+def test_scenario_and_policy_may_not_share_an_option() -> None:
+    with pytest.raises(ConfigError, match="have an option 'passes'"):
+        config().resolve({}, {}, {"passes": 3}, policy_options=Options)
 
 
 def test_resolve_checks_the_defaults_too() -> None:

@@ -39,6 +39,10 @@ class TinyPolicy(Policy):
         self.updates = 0
         self.calibrated_on = 0
 
+    @classmethod
+    def create(cls, seed: int, options: Any) -> TinyPolicy:
+        return cls(seed)
+
     def decide(
         self, requests: Sequence[DecisionRequest], sampling: Sampling = GREEDY
     ) -> list[Decision]:

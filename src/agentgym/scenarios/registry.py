@@ -85,14 +85,14 @@ BUILTIN = {
     ),
     "service_desks": ScenarioInfo(
         name="service_desks",
-        description="32 desks with 380 tools, from clinic to town hall: unseen tools",
+        description="32 desks with 380 tools, from clinic to town hall; unseen tools",
         difficulty="hard",
         estimated_time="two minutes",
         path="agentgym.scenarios.service_desks.scenario:ServiceDesks",
     ),
     "task_file": ScenarioInfo(
         name="task_file",
-        description="Your own tasks, from a file of JSON lines (train --tasks FILE)",
+        description="Your own tasks, from a JSON Lines file (train --tasks FILE)",
         difficulty="medium",
         estimated_time="minutes",
         path="agentgym.scenarios.task_file.scenario:TaskFile",

@@ -159,6 +159,28 @@ def test_the_format_loss_teaches_to_write_an_answer(
     assert mean_logprob(1.0) > mean_logprob(0.0) + 1.0
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"passes": 1},
+        {"clip": 0.001},
+        {"tasks_per_step": 1},
+        {"token_dropout": 0.5},
+        {"format_weight": 0.0},
+    ],
+)
+def test_options_change_what_is_learned(
+    families: dict[str, Path], rollout: Rollout, option: dict[str, Any]
+) -> None:
+    def learned(**options: Any) -> dict[str, bytes]:
+        made = LlmOptions(model=str(families["llama"]), **options)
+        policy = LlmPolicy.create(0, made)
+        iterate(policy, rollout, 0)
+        return weights(policy)
+
+    assert learned(**option) != learned()
+
+
 def test_frozen_components_get_no_gradient(
     families: dict[str, Path], rollout: Rollout
 ) -> None:

@@ -21,6 +21,7 @@ from agentgym.policies.calibration import Calibration
 from agentgym.policies.planner import learner
 from agentgym.policies.planner import policy as module
 from agentgym.policies.planner.encoder import WIDTH, EncodedText, SentenceEncoder
+from agentgym.policies.planner.learner import PlannerOptions
 from agentgym.policies.planner.policy import PlannerPolicy
 from agentgym.policies.planner.text_cache import TextCache
 
@@ -215,6 +216,19 @@ def test_it_learns_the_same_from_the_same_seed() -> None:
     assert stats.steps_learned == 8 * len(TEXTS)
     (decision,) = one.decide([_request(TEXTS[0])])
     assert decision.calls[0].name == "refund"
+
+
+@pytest.mark.parametrize("option", [{"passes": 1}, {"clip": 0.001}, {"blame": 0.0}])
+def test_options_change_what_is_learned(option: dict[str, Any]) -> None:
+    def learned(options: PlannerOptions) -> dict[str, bytes]:
+        policy = PlannerPolicy.create(0, options)
+        for seed in range(2):
+            _learn(policy, seed)
+        return _bytes(policy)
+
+    usual = learned(PlannerOptions())
+    assert learned(PlannerOptions(passes=4, clip=0.3, blame=0.5)) == usual
+    assert learned(PlannerOptions(**option)) != usual
 
 
 @pytest.mark.parametrize(
