@@ -43,6 +43,7 @@ from agentgym.errors import (
 )
 from agentgym.policies import registry
 from agentgym.policies.base import UpdateStats
+from agentgym.runs.view import view_of
 from agentgym.store import Store
 from agentgym.training.checkpoint import CheckpointFolder
 
@@ -423,14 +424,14 @@ def test_interrupting_and_resuming_changes_nothing(
     assert heard[-1] == RunStopped(INTERRUPTED)
     with Store(tmp_path / "b") as store:
         assert store.get_run("last").status == "interrupted"
-        assert len(store.points(store.get_run("last").id)) == iteration
+        assert len(view_of(store, "last").points) == iteration
     again: list[Event] = []
     resumed = Trainer.resume("last", tmp_path / "b", [again.append])
     assert again[0] == RunStarted(resumed.run_id, resumed.config, iteration)
     assert _weights(resumed) == _weights(whole)
     assert resumed.config == whole.config
     with Store(tmp_path / "b") as store:
-        points = [p.iteration for p in store.points(resumed.run_id)]
+        points = [p.iteration for p in view_of(store, resumed.run_id).points]
         assert points == list(range(1, len(points) + 1))
         assert len(points) > iteration
         assert store.get_run("last").status == "finished"
@@ -501,7 +502,7 @@ def test_resuming_without_any_checkpoint_that_can_be_read(tmp_path: Path) -> Non
         Trainer.resume("last", tmp_path)
     with Store(tmp_path) as store:
         # Nothing was thrown away.
-        assert len(store.points(store.get_run("last").id)) == 5
+        assert len(view_of(store, "last").points) == 5
 
 
 def test_orders_for_the_process_before_are_dropped(tmp_path: Path) -> None:
