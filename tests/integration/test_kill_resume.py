@@ -20,6 +20,7 @@ from agentgym.core.events import Event, IterationDone
 from agentgym.policies.registry import create_policy
 from agentgym.runs.view import view_of
 from agentgym.store import Store
+from agentgym.store.artifacts import FolderArtifacts
 from agentgym.training.checkpoint import CheckpointFolder
 
 HERE = Path(__file__).parent
@@ -212,7 +213,7 @@ def test_one_component_alone(
     with pytest.raises(KeyboardInterrupt):
         trainer.train("tiny_scenario:Tiny", components=[component])
     (folder,) = (tmp_path / "runs").iterdir()
-    checkpoint, _ = CheckpointFolder(folder).load()
+    checkpoint, _ = CheckpointFolder(FolderArtifacts(folder)).load()
     assert checkpoint is not None and checkpoint.progress.iteration == 4
     untrained = create_policy("planner", 0).state()["weights"]
     changed = set()

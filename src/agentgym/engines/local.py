@@ -179,7 +179,7 @@ class Run:
         self._config = config
         self._scenario = scenario
         self._folder = store.runs_dir / run_id
-        self.checkpoints = CheckpointFolder(self._folder)
+        self.checkpoints = CheckpointFolder(store.artifacts.within(f"runs/{run_id}"))
 
     @classmethod
     def begin(cls, store: Store, config: TrainingConfig, scenario: Scenario) -> Run:
@@ -279,7 +279,8 @@ class Run:
         # Killed after its model was there for all to see, before it could say so.
         for model in self._store.list_models():
             if model.run_id == self.id:
-                return TrainingResult.load(model.path / RESULT)
+                path = self._store.get_model(model.full_name).path
+                return TrainingResult.load(path / RESULT)
         return None
 
     def finish(self, result: TrainingResult, listeners: Sequence[Listener]) -> None:

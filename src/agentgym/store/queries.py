@@ -61,6 +61,11 @@ class Queries:
         statement = sa.update(Run).where(Run.id == run_id).values(**values)
         return self._connection.execute(statement).rowcount > 0
 
+    def delete_run(self, run_id: str) -> bool:
+        """Returns whether there was such a run."""
+        statement = sa.delete(Run).where(Run.id == run_id)
+        return self._connection.execute(statement).rowcount > 0
+
     def run(self, run_id: str) -> RunRow | None:
         """The run of exactly this id."""
         return next(iter(self._runs(_select(Run).where(Run.id == run_id))), None)
@@ -225,12 +230,10 @@ class Queries:
         ).where(Model.state != "deleted")
         return list(self._connection.execute(query).mappings())
 
-    def drop_reservation(self, name: str, minor: int) -> None:
-        """Takes a version back that was never registered."""
+    def drop_version(self, name: str, minor: int) -> None:
+        """Takes a version back that was never published."""
         self._connection.execute(
-            sa.delete(Model).where(
-                Model.name == name, Model.minor == minor, Model.state == "reserved"
-            )
+            sa.delete(Model).where(Model.name == name, Model.minor == minor)
         )
 
     def register_model(self, name: str, minor: int, metadata: dict[str, Any]) -> bool:

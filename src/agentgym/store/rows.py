@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args
 
-RunStatus = Literal["running", "paused", "finished", "stopped", "interrupted", "failed"]
+RunStatus = Literal[
+    "queued", "running", "paused", "finished", "stopped", "interrupted", "failed"
+]
 RUN_STATUSES: tuple[str, ...] = get_args(RunStatus)
 UNDER_WAY = ("running", "paused")
 """Statuses of a run that a process carries out."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 from agentgym.core.events import Event, LoggedEvent, RunStarted
 from agentgym.errors import RunNotFoundError, StoreError, UsageError
 from agentgym.store import processes
+from agentgym.store.artifacts import ArtifactStore, FolderArtifacts
 from agentgym.store.encoding import bounded, write_targets
 from agentgym.store.files import file_errors
 from agentgym.store.models import ModelRegistry
@@ -23,6 +24,7 @@ from agentgym.store.rows import (
     UNDER_WAY,
     RunFields,
     RunRow,
+    RunStatus,
     TrajectoryRow,
 )
 
@@ -43,11 +45,15 @@ class Store(ModelRegistry):
         home: The folder; `$AGENTGYM_HOME` or `./.agentgym` by default. Made if missing.
         url: Another database than `agentgym.db` in the home, such as
             `postgresql+psycopg://user:password@host/name`; `$AGENTGYM_DATABASE_URL`
-            by default. Models and run folders stay in the home.
+            by default.
+        artifacts: Where models and checkpoints are kept; the folder
+            `$AGENTGYM_ARTIFACTS`, or the home, by default. Machines that share a
+            database share this too.
 
     Attributes:
         runs_dir: Where runs keep their files. The store does not make it.
-        models_dir: Where models live, one folder for each version.
+        models_dir: Where models are on this machine, a folder for each version.
+        artifacts: Where models and checkpoints are kept.
 
     Raises:
         StoreError: The home or the database cannot be used.
@@ -60,11 +66,19 @@ class Store(ModelRegistry):
     max_successes: ClassVar[int] = 100
     """Successful trajectories that are kept for each run."""
 
-    def __init__(self, home: Path | None = None, url: str | None = None) -> None:
+    def __init__(
+        self,
+        home: Path | None = None,
+        url: str | None = None,
+        artifacts: ArtifactStore | None = None,
+    ) -> None:
         chosen = home or os.environ.get("AGENTGYM_HOME") or ".agentgym"
         self.home = Path(chosen).expanduser().absolute()
         self.runs_dir = self.home / "runs"
         self.models_dir = self.home / "models"
+        self.artifacts = artifacts or FolderArtifacts(
+            Path(os.environ.get("AGENTGYM_ARTIFACTS") or self.home).expanduser()
+        )
         # SQLAlchemy takes a third of a second to import; --help must not wait for it.
         from sqlalchemy.engine import URL
 
@@ -109,8 +123,9 @@ class Store(ModelRegistry):
         seed: int | None,
         config: dict[str, Any],
         targets: Mapping[str, float] | None = None,
+        status: RunStatus = "running",
     ) -> None:
-        """Adds a run with status "running", carried out by this process.
+        """Adds a run: "running" in this process, or "queued".
 
         Raises:
             StoreError: A run with this id exists.
@@ -127,7 +142,7 @@ class Store(ModelRegistry):
                     engine=engine,
                     seed=seed,
                     config=config,
-                    status="running",
+                    status=status,
                     episodes=0,
                     targets=write_targets(targets or {}),
                     attempt=0,
@@ -135,7 +150,7 @@ class Store(ModelRegistry):
                     heartbeat=queries.now(),
                     created_at=now,
                     updated_at=now,
-                    **processes.columns(os.getpid()),
+                    **processes.columns(None if status == "queued" else os.getpid()),
                 )
         except ConflictError as error:
             raise StoreError(
@@ -157,6 +172,16 @@ class Store(ModelRegistry):
         values = _checked(fields)
         with self._database.write() as queries:
             if not queries.update_run(run_id, values):
+                raise _no_run(run_id, queries)
+
+    def delete_run(self, run_id: str) -> None:
+        """Deletes a run with all that is known of it. Its files and model stay.
+
+        Raises:
+            RunNotFoundError: There is no such run.
+        """
+        with self._database.write() as queries:
+            if not queries.delete_run(run_id):
                 raise _no_run(run_id, queries)
 
     def get_run(self, run_id: str) -> RunRow:
