@@ -256,9 +256,11 @@ class RunView:
         if not self.config:
             return "starting"
         newest = self._evaluations.newest()
-        if newest is None:
+        resumed = bool(self.attempts) and self.attempts[-1].resumed_from is not None
+        if newest is None and not resumed:
             return "measuring the untrained policy"
-        low = (newest.metrics.get("tool_reliability_interval") or (None,))[0]
+        measured = newest.metrics if newest is not None else {}
+        low = (measured.get("tool_reliability_interval") or (None,))[0]
         reached = low is not None and self.target is not None and low > self.target
         if reached or (self.total and self.episodes >= self.total):
             return "measuring on held-out tasks"
