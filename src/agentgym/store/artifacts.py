@@ -111,7 +111,7 @@ def draft_of(path: Path) -> Path:
 
 def _bring(source: Path, target: Path, *, move: bool) -> None:
     """Puts a folder in its place as a whole."""
-    if move and source.stat().st_dev == target.parent.stat().st_dev:
+    if move and _on_one_disk(source, target.parent):
         source.rename(target)
         return
     draft = draft_of(target)
@@ -121,6 +121,10 @@ def _bring(source: Path, target: Path, *, move: bool) -> None:
     draft.rename(target)
     if move:
         shutil.rmtree(source)
+
+
+def _on_one_disk(one: Path, other: Path) -> bool:
+    return one.stat().st_dev == other.stat().st_dev
 
 
 def _sync_tree(folder: Path) -> None:

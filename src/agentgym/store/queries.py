@@ -14,7 +14,7 @@ from sqlalchemy.orm import DeclarativeBase
 from agentgym.core.events import Event, LoggedEvent
 from agentgym.store.encoding import read_targets
 from agentgym.store.rows import ModelRow, RunRow, TrajectoryRow, full_name
-from agentgym.store.schema import Command, LogEntry, Model, Run, Trajectory
+from agentgym.store.schema import Command, LogEntry, Model, Run, Text, Trajectory
 
 Key = tuple[int, int, int]
 """Names a trajectory of a run: attempt, iteration, number."""
@@ -73,7 +73,7 @@ class Queries:
     def runs_like(self, prefix: str, limit: int) -> list[RunRow]:
         """The newest runs whose ids begin so."""
         # LIKE would ignore case on SQLite and treat "_" as a wildcard.
-        start = sa.func.substr(Run.id, 1, len(prefix))
+        start = sa.func.substr(Run.id, 1, len(prefix), type_=Text())
         query = _select(Run).where(start == prefix)
         return self._runs(query.order_by(Run.number.desc()).limit(limit))
 
