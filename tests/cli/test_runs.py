@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from agentgym.runs.view import view_of
 from agentgym.store import Store
 
 TINY = "tiny_scenario:Tiny"
@@ -35,7 +36,7 @@ def wait_for(home: Path, *statuses: str, points: int = 0) -> str:
                 if (
                     runs
                     and runs[0].status in statuses
-                    and len(store.points(runs[0].id)) >= points
+                    and len(view_of(store, runs[0].id).points) >= points
                 ):
                     return runs[0].id
         time.sleep(0.05)
@@ -219,7 +220,7 @@ def test_a_killed_run_is_resumed_here_unless_its_checkpoints_are_damaged(
     assert done.out == "tiny_v1.0\n"
     with Store(home) as store:
         assert store.get_run(run).status == "finished"
-        points = store.points(run)
+        points = view_of(store, run).points
     assert [p.iteration for p in points] == list(range(1, len(points) + 1))
 
 
@@ -237,7 +238,7 @@ def test_leaving_a_watch_leaves_the_run_alone(
     monkeypatch.setattr("agentgym.cli.runs.time.sleep", interrupted)
     done = cli("runs", "watch")
     assert done.code == 130
-    assert "run live goes on" in done.err
+    assert "Run live continues" in done.err
     with Store(home) as store:
         assert store.get_run("live").status == "running"
 

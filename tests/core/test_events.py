@@ -44,7 +44,7 @@ def test_to_dict_leaves_trajectories_out() -> None:
 
 def test_kinds_are_unique() -> None:
     kinds = {cls.__name__: cls.kind for cls in Event.__subclasses__()}
-    assert len(set(kinds.values())) == len(kinds) == 12
+    assert len(set(kinds.values())) == len(kinds) == 13
 
 
 def test_events_cannot_be_changed() -> None:

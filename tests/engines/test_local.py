@@ -20,6 +20,7 @@ from agentgym.errors import (
     StoreError,
 )
 from agentgym.policies import registry
+from agentgym.runs.view import view_of
 from agentgym.store import Store
 from agentgym.training.checkpoint import CheckpointFolder
 
@@ -62,16 +63,18 @@ def test_what_the_store_holds_of_a_run(tmp_path: Path) -> None:
         assert run.model == "tiny_v1.0"
         assert run.pid == os.getpid()
         assert run.error is None
-        points = store.points(run.id)
+        view = view_of(store, run.id)
+        points = view.points
         assert [p.iteration for p in points] == list(range(1, len(points) + 1))
         assert points[-1].episodes == run.episodes
-        validation = store.evaluations(run.id, "validation")
-        assert [(e.iteration, e.episodes) for e in validation] == [
+        assert [(e.iteration, e.episodes) for e in view.evaluations] == [
             (entry["iteration"], entry["episodes"]) for entry in result.history
         ]
-        (heldout,) = store.evaluations(run.id, "heldout")
-        assert heldout.metrics == result.metrics.to_dict()
-        assert heldout.iteration == points[-1].iteration
+        assert view.heldout is not None
+        assert view.heldout.metrics == result.metrics.to_dict()
+        assert view.heldout.iteration == points[-1].iteration
+        assert run.targets == view.targets == {"tool_reliability": 0.95}
+        assert run.attempt == 1
         failed = store.trajectories(run.id, failed=True, limit=1000)
         assert failed and all(not row.success for row in failed)
         assert failed[0].steps[0]["reward"] is not None
@@ -177,7 +180,7 @@ def test_a_disk_that_fills_up_loses_nothing(
     with Store(home) as store:
         run = store.get_run("last")
         assert (run.status, run.error) == ("finished", None)
-        points = [p.iteration for p in store.points(run.id)]
+        points = [p.iteration for p in view_of(store, run.id).points]
         assert points == list(range(1, len(points) + 1))
     for name in ("tool.npy", "code.npy"):
         first, second = (
@@ -191,10 +194,10 @@ def test_a_store_that_breaks_ends_the_run(
 ) -> None:
     """Rows must not get lost in silence, so this is no mere display that fails."""
 
-    def broken(self: Store, *arguments: Any) -> None:
+    def broken(self: Store, *arguments: Any, **fields: Any) -> None:
         raise StoreError("agentgym.db cannot grow, the disk is full.")
 
-    monkeypatch.setattr(Store, "add_points", broken)
+    monkeypatch.setattr(Store, "append_events", broken)
     with pytest.raises(StoreError, match="disk is full"):
         _train(tmp_path)
 

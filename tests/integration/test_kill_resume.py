@@ -18,7 +18,9 @@ from agentgym import Trainer
 from agentgym.core.control import Control
 from agentgym.core.events import Event, IterationDone
 from agentgym.policies.registry import create_policy
+from agentgym.runs.view import view_of
 from agentgym.store import Store
+from agentgym.store.artifacts import FolderArtifacts
 from agentgym.training.checkpoint import CheckpointFolder
 
 HERE = Path(__file__).parent
@@ -26,19 +28,20 @@ HERE = Path(__file__).parent
 # Each is the beginning or the end of something that must not be left half done.
 MOMENTS = [
     "RunStarted:1",
-    "before add_evaluation:1",
+    "before add_trajectories:1",
     "BaselineMeasured:1",
     "os.fsync:1",
     "before os.replace:1",
     "CheckpointSaved:1",
     "IterationDone:2",
     "learn:3",
-    "add_evaluation:1",
+    "add_trajectories:1",
     "EvaluationDone:1",
     "os.replace:1",
     "before os.replace:4",
     "IterationDone:1",
     "before learn:4",
+    "append_events:2",
     "before publish:1",
     "publish:1",
     "before os.replace:9",
@@ -92,14 +95,20 @@ def _rows(home: Path) -> dict[str, Any]:
         assert run.status == "finished"
         (model,) = store.list_models()
         assert run.model == model.full_name
+        log = store.events(run.id)
+        assert [logged.seq for logged in log] == list(range(1, len(log) + 1))
+        attempts = [logged.attempt for logged in log]
+        assert attempts == sorted(attempts)
+        view = view_of(store, run.id)
+        assert view.status == "finished"
         return {
-            "points": [
-                (p.iteration, p.episodes, plain(p.values)) for p in store.points(run.id)
-            ],
+            "points": [(p.iteration, p.episodes, plain(p.values)) for p in view.points],
             "evaluations": [
                 (e.split, e.iteration, e.episodes, plain(e.metrics))
-                for e in store.evaluations(run.id)
+                for e in [*view.evaluations, view.heldout]
+                if e is not None
             ],
+            "counts": view.counts,
             "trajectories": [
                 (t.iteration, t.number, t.success, t.task_id)
                 for t in store.trajectories(run.id, limit=1000)
@@ -169,7 +178,7 @@ def test_two_trainings_in_one_home(unbroken: Path, tmp_path: Path) -> None:
         assert {m.full_name for m in models.values()} == {"tiny_v1.0", "tiny_v1.1"}
         for run in runs.values():
             assert run.status == "finished"
-            points = store.points(run.id)
+            points = view_of(store, run.id).points
             assert [p.iteration for p in points] == list(range(1, len(points) + 1))
             assert points[-1].episodes == run.episodes
             assert run.model == models[run.id].full_name
@@ -204,7 +213,7 @@ def test_one_component_alone(
     with pytest.raises(KeyboardInterrupt):
         trainer.train("tiny_scenario:Tiny", components=[component])
     (folder,) = (tmp_path / "runs").iterdir()
-    checkpoint, _ = CheckpointFolder(folder).load()
+    checkpoint, _ = CheckpointFolder(FolderArtifacts(folder)).load()
     assert checkpoint is not None and checkpoint.progress.iteration == 4
     untrained = create_policy("planner", 0).state()["weights"]
     changed = set()

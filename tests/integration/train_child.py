@@ -49,7 +49,8 @@ def main(home: str, moment: str, *rest: str) -> None:
 
     watch(PlannerPolicy, "learn", "learn")
     watch(Store, "_publish", "publish")
-    watch(Store, "add_evaluation", "add_evaluation")
+    watch(Store, "add_trajectories", "add_trajectories")
+    watch(Store, "append_events", "append_events")
     if rest == ("resume",):
         Trainer.resume("last", home=home, listeners=[hear])
     else:

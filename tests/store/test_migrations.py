@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+from agentgym.core import events
+from agentgym.core.events import IterationDone
 from agentgym.errors import RunNotFoundError, StoreError
+from agentgym.runs.view import view_of
 from agentgym.store import Store, database
 from agentgym.store.schema import REVISIONS, Base
 
@@ -22,20 +27,15 @@ ADD_A_COLUMN = """
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "0003"
+down_revision = "0002"
 
 
 def upgrade():
-    op.add_column("points", sa.Column("note", sa.String(), nullable=True))
+    op.add_column("events", sa.Column("note", sa.String(), nullable=True))
     with op.batch_alter_table("runs", recreate="always") as runs:
         runs.add_column(sa.Column("title", sa.String(), nullable=True))
 """
-
-
-@pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("AGENTGYM_DATABASE_URL", raising=False)
 
 
 def describe(path: Path) -> dict[str, Any]:
@@ -71,9 +71,8 @@ def fill(home: Path) -> None:
         store.create_run(
             "run", scenario="s", policy="p", engine="e", seed=1, config={"a": 1}
         )
-        store.add_points("run", [(1, 1, {"x": 1.0})])
-        store.add_evaluation("run", "test", 1, 1, {"y": 2})
-        store.add_trajectories("run", 1, [{"success": False, "task_id": "t"}])
+        store.append_events("run", 0, [IterationDone(1, 1, {"x": 1.0})])
+        store.add_trajectories("run", 0, 1, [{"success": False, "task_id": "t"}])
         store.send_command("run", "stop")
         with store.reserve_model("m") as draft:
             draft.metadata["z"] = 3
@@ -82,8 +81,8 @@ def fill(home: Path) -> None:
 def assert_filled(home: Path) -> None:
     with Store(home) as store:
         assert store.get_run("run").config == {"a": 1}
-        assert [p.values for p in store.points("run")] == [{"x": 1.0}]
-        assert [e.metrics for e in store.evaluations("run")] == [{"y": 2}]
+        (logged,) = store.events("run")
+        assert logged.event == IterationDone(1, 1, {"x": 1.0})
         assert [t.task_id for t in store.trajectories("run")] == ["t"]
         assert store.get_model("m").metadata == {"z": 3}
 
@@ -94,9 +93,9 @@ def next_version(
     """Makes the code one revision newer than it is."""
     folder = tmp_path / "100% migrations"
     shutil.copytree(database.MIGRATIONS, folder)
-    (folder / "versions" / "0002_next.py").write_text(migration)
+    (folder / "versions" / "0003_next.py").write_text(migration)
     monkeypatch.setattr(database, "MIGRATIONS", folder)
-    monkeypatch.setattr(database, "REVISIONS", ("0001", "0002"))
+    monkeypatch.setattr(database, "REVISIONS", (*REVISIONS, "0003"))
 
 
 def test_the_list_of_revisions_is_that_of_the_files() -> None:
@@ -143,14 +142,14 @@ def test_an_upgrade_keeps_all_data(
     fill(home)
     next_version(tmp_path, monkeypatch, ADD_A_COLUMN)
     assert_filled(home)
-    assert revision_of(home) == "0002"
+    assert revision_of(home) == "0003"
     columns = [name for name, *_ in describe(home / "agentgym.db")["runs"]["columns"]]
     assert "title" in columns
     with Store(home) as store:
         assert store.take_commands("run") == [("stop", {})]
         # Foreign keys bind again after the upgrade.
         with pytest.raises(RunNotFoundError):
-            store.add_points("absent", [(1, 1, {})])
+            store.send_command("absent", "stop")
 
 
 def test_an_upgrade_that_fails_changes_nothing(
@@ -165,5 +164,124 @@ def test_an_upgrade_that_fails_changes_nothing(
         with pytest.raises(StoreError, match="no such table: nowhere"):
             Store(home)
     assert describe(home / "agentgym.db") == before
-    assert revision_of(home) == "0001"
+    assert revision_of(home) == REVISIONS[-1]
     assert_filled(home)
+
+
+OLD_RUN = {
+    "id": "old",
+    "scenario": "s",
+    "policy": "p",
+    "engine": "local",
+    "seed": 2**40,
+    "config": {"episodes": 30},
+    "status": "finished",
+    "episodes": 30,
+    "result": {"model": "m_v1.0"},
+    "created_at": 5.0,
+    "updated_at": 9.0,
+}
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_what_an_old_database_knew_becomes_events(
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    url = f"sqlite:///{tmp_path / 'old.db'}"
+    if kind == "postgresql":
+        url = request.getfixturevalue("postgres_url")
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "REVISIONS", ("0001",))
+        patch.setattr(database, "_upgrade", partial(upgrade_to, "0001"))
+        Store(tmp_path, url).close()
+    fill_old(url)
+    with Store(tmp_path, url) as store:
+        said = [logged.event for logged in store.events("old")]
+        assert said == [
+            events.RunStarted("old", {"episodes": 30}),
+            events.BaselineMeasured({"y": 0}),
+            events.IterationDone(1, 15, {"x": 1}),
+            events.EvaluationDone(1, 15, "validation", {"y": 1}),
+            events.IterationDone(2, 30, {"x": 2}),
+            events.EvaluationDone(2, 30, "validation", {"y": 2}),
+            events.EvaluationDone(2, 30, "heldout", {"y": 3}),
+            events.RunFinished({"model": "m_v1.0"}),
+        ]
+        run = store.get_run("old")
+        assert (run.attempt, run.last_seq, run.targets) == (1, len(said), {})
+        assert (run.seed, run.status, run.result) == (
+            2**40,
+            "finished",
+            {"model": "m_v1.0"},
+        )
+        (kept,) = store.trajectories("old")
+        assert (kept.attempt, kept.iteration, kept.task_id) == (1, 2, "t")
+        # Interrupted after the checkpoint of iteration 1, and not resumed since.
+        broken = store.events("broken", kinds=("run_stopped",))
+        assert [logged.event for logged in broken] == [events.RunStopped("interrupted")]
+        assert store.begin_attempt("broken") == 2
+        store.append_events("broken", 2, [events.RunStarted("broken", {}, 1)])
+        points = [point.iteration for point in view_of(store, "broken").points]
+        assert points == [1]
+        failed = store.get_run("failed")
+        assert view_of(store, "failed").error == failed.error == "It broke."
+
+
+def upgrade_to(revision: str, connection: sa.Connection) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(database.MIGRATIONS))
+    config.set_main_option("path_separator", "newline")
+    config.attributes["connection"] = connection
+    command.upgrade(config, revision)
+
+
+def fill_old(url: str) -> None:
+    engine = sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+    tables = sa.MetaData()
+    tables.reflect(engine)
+    with engine.begin() as connection:
+
+        def insert(table: str, **values: Any) -> None:
+            connection.execute(sa.insert(tables.tables[table]).values(**values))
+
+        insert("runs", **OLD_RUN)
+        insert("runs", **OLD_RUN | {"id": "broken", "status": "interrupted"})
+        insert(
+            "runs",
+            **OLD_RUN | {"id": "failed", "status": "failed", "error": "It broke."},
+        )
+        for run in ("old", "broken"):
+            for i in (2, 1):
+                values = {"x": i}
+                insert(
+                    "points",
+                    run_id=run,
+                    iteration=i,
+                    episodes=15 * i,
+                    values=values,
+                    time=6.0,
+                )
+            for i, split in enumerate(["validation"] * 3 + ["heldout"]):
+                insert(
+                    "evaluations",
+                    run_id=run,
+                    split=split,
+                    iteration=min(i, 2),
+                    episodes=15 * min(i, 2),
+                    metrics={"y": i},
+                    time=7.0,
+                )
+        insert(
+            "trajectories",
+            run_id="old",
+            iteration=2,
+            number=0,
+            success=False,
+            task_id="t",
+            data={"steps": []},
+            time=7.0,
+        )
+    engine.dispose()

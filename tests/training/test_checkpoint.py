@@ -15,7 +15,10 @@ from agentgym.core.task import Task
 from agentgym.core.tools import FailureKind
 from agentgym.core.trajectory import Trajectory
 from agentgym.errors import FailureBudgetExceeded, FormatError, StoreError
+from agentgym.store.artifacts import FolderArtifacts
 from agentgym.training.checkpoint import (
+    FILE,
+    PREVIOUS,
     Checkpoint,
     CheckpointFolder,
     Progress,
@@ -76,7 +79,7 @@ def _checkpoint(iteration: int) -> Checkpoint:
 
 
 def test_save_and_load(tmp_path: Path) -> None:
-    folder = CheckpointFolder(tmp_path)
+    folder = CheckpointFolder(FolderArtifacts(tmp_path))
     assert folder.load() == (None, "")
     folder.save(_checkpoint(1))
     folder.save(_checkpoint(2))
@@ -97,23 +100,24 @@ def test_save_and_load(tmp_path: Path) -> None:
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     tmp_path: Path, keep: int
 ) -> None:
-    folder = CheckpointFolder(tmp_path)
+    folder = CheckpointFolder(FolderArtifacts(tmp_path))
     folder.save(_checkpoint(1))
     folder.save(_checkpoint(2))
-    folder.path.write_bytes(folder.path.read_bytes()[:keep])
+    newest = tmp_path / FILE
+    newest.write_bytes(newest.read_bytes()[:keep])
     loaded, warning = folder.load()
     assert loaded is not None and loaded.progress.iteration == 1
-    assert str(folder.path) in warning and "Going on from" in warning
-    folder.previous.write_bytes(b"")
+    assert folder.path in warning and "resumes from" in warning
+    (tmp_path / PREVIOUS).write_bytes(b"")
     with pytest.raises(FormatError, match="start a new one"):
         folder.load()
 
 
 def test_a_missing_checkpoint_gives_way_silently(tmp_path: Path) -> None:
     """Killed between the two renames of a save."""
-    folder = CheckpointFolder(tmp_path)
+    folder = CheckpointFolder(FolderArtifacts(tmp_path))
     folder.save(_checkpoint(1))
-    os.replace(folder.path, folder.previous)
+    os.replace(tmp_path / FILE, tmp_path / PREVIOUS)
     loaded, warning = folder.load()
     assert loaded is not None and loaded.progress.iteration == 1
     assert warning == ""
@@ -139,15 +143,15 @@ def test_a_missing_checkpoint_gives_way_silently(tmp_path: Path) -> None:
     ],
 )
 def test_foreign_files(tmp_path: Path, data: bytes, text: str) -> None:
-    folder = CheckpointFolder(tmp_path)
-    folder.path.write_bytes(data)
+    folder = CheckpointFolder(FolderArtifacts(tmp_path))
+    (tmp_path / FILE).write_bytes(data)
     with pytest.raises(FormatError, match=text):
         folder.load()
 
 
 def test_a_checkpoint_that_cannot_be_read(tmp_path: Path) -> None:
-    folder = CheckpointFolder(tmp_path)
-    folder.path.mkdir()
+    folder = CheckpointFolder(FolderArtifacts(tmp_path))
+    (tmp_path / FILE).mkdir()
     with pytest.raises(FormatError, match="cannot be read"):
         folder.load()
 
@@ -155,7 +159,7 @@ def test_a_checkpoint_that_cannot_be_read(tmp_path: Path) -> None:
 def test_a_full_disk_keeps_the_old_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = CheckpointFolder(tmp_path)
+    folder = CheckpointFolder(FolderArtifacts(tmp_path))
     folder.save(_checkpoint(1))
 
     def full(self: Path, data: bytes) -> int:

@@ -43,8 +43,10 @@ from agentgym.errors import (
 )
 from agentgym.policies import registry
 from agentgym.policies.base import UpdateStats
+from agentgym.runs.view import view_of
 from agentgym.store import Store
-from agentgym.training.checkpoint import CheckpointFolder
+from agentgym.store.artifacts import FolderArtifacts
+from agentgym.training.checkpoint import FILE, PREVIOUS, CheckpointFolder
 
 TINY = Path(__file__).parents[1] / "integration"
 SCENARIO = "tiny_scenario:Tiny"
@@ -224,7 +226,8 @@ def test_weights_that_do_not_help_are_not_kept(
 def test_frozen_components_keep_every_bit(
     tmp_path: Path, component: str, learning: str
 ) -> None:
-    checkpoint, _ = _interrupted(tmp_path, components=[component]).load()
+    folder = _interrupted(tmp_path, components=[component])
+    checkpoint, _ = CheckpointFolder(FolderArtifacts(folder)).load()
     assert checkpoint is not None
     before = registry.create_policy("tiny", 0).state()
     for name in ("tool", "code"):
@@ -423,14 +426,14 @@ def test_interrupting_and_resuming_changes_nothing(
     assert heard[-1] == RunStopped(INTERRUPTED)
     with Store(tmp_path / "b") as store:
         assert store.get_run("last").status == "interrupted"
-        assert len(store.points(store.get_run("last").id)) == iteration
+        assert len(view_of(store, "last").points) == iteration
     again: list[Event] = []
     resumed = Trainer.resume("last", tmp_path / "b", [again.append])
     assert again[0] == RunStarted(resumed.run_id, resumed.config, iteration)
     assert _weights(resumed) == _weights(whole)
     assert resumed.config == whole.config
     with Store(tmp_path / "b") as store:
-        points = [p.iteration for p in store.points(resumed.run_id)]
+        points = [p.iteration for p in view_of(store, resumed.run_id).points]
         assert points == list(range(1, len(points) + 1))
         assert len(points) > iteration
         assert store.get_run("last").status == "finished"
@@ -475,33 +478,34 @@ def test_resuming_a_run_that_is_under_way(tmp_path: Path) -> None:
     assert "under way" in str(problems[0])
 
 
-def _interrupted(home: Path, **settings: Any) -> CheckpointFolder:
+def _interrupted(home: Path, **settings: Any) -> Path:
+    """Returns the run's folder."""
     control = Control()
     with pytest.raises(KeyboardInterrupt):
         _train(home, _At(5, control.interrupt), control=control, **settings)
     (folder,) = (home / "runs").iterdir()
-    return CheckpointFolder(folder)
+    return folder
 
 
 def test_resuming_from_a_truncated_checkpoint(tmp_path: Path) -> None:
-    checkpoints = _interrupted(tmp_path)
-    checkpoints.path.write_bytes(checkpoints.path.read_bytes()[:-8])
+    newest = _interrupted(tmp_path) / FILE
+    newest.write_bytes(newest.read_bytes()[:-8])
     heard: list[Event] = []
     resumed = Trainer.resume("last", tmp_path, [heard.append])
-    assert "Going on from" in _of(Warned, heard)[0].text
+    assert "resumes from" in _of(Warned, heard)[0].text
     assert _of(RunStarted, heard)[0].resumed_from < 5
     assert _weights(resumed) == _weights(_train(tmp_path / "whole"))
 
 
 def test_resuming_without_any_checkpoint_that_can_be_read(tmp_path: Path) -> None:
-    checkpoints = _interrupted(tmp_path)
-    checkpoints.path.write_bytes(b"")
-    checkpoints.previous.write_bytes(b"")
+    folder = _interrupted(tmp_path)
+    for name in (FILE, PREVIOUS):
+        (folder / name).write_bytes(b"")
     with pytest.raises(FormatError, match="start a new one"):
         Trainer.resume("last", tmp_path)
     with Store(tmp_path) as store:
         # Nothing was thrown away.
-        assert len(store.points(store.get_run("last").id)) == 5
+        assert len(view_of(store, "last").points) == 5
 
 
 def test_orders_for_the_process_before_are_dropped(tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from agentgym.core.events import Listener
     from agentgym.core.result import TrainingResult
+    from agentgym.runs.view import RunView
     from agentgym.store import RunRow, Store
-    from agentgym.ui.live import Progress
 
 app = command_group("List, show, watch and control training runs.")
 
@@ -42,7 +42,7 @@ RunArgument = Annotated[
 ]
 
 _UNDER_WAY = ("running", "paused")
-_WATCH_SECONDS = 0.5
+_SHOWN = 20
 _CONFIRM_SECONDS = 10.0
 
 
@@ -55,12 +55,13 @@ def list_(
     json: JsonOption = False,
 ) -> None:
     """List runs, the newest first."""
+    from agentgym.runs.view import CURVE, view_of
     from agentgym.ui.charts import sparkline
     from agentgym.ui.tables import Table, ago, share
 
     with open_store() as store:
         runs = store.list_runs(limit)
-        measured = {run.id: store.evaluations(run.id, "validation") for run in runs}
+        views = {} if json else {r.id: view_of(store, r.id, CURVE) for r in runs}
     if json:
         print_json({"runs": [_facts(run) for run in runs]})
         return
@@ -70,7 +71,8 @@ def list_(
     now = time.time()
     rows = []
     for run in runs:
-        curve = [e.metrics.get("tool_reliability") for e in measured[run.id]]
+        measured = views[run.id].evaluations
+        curve = [e.metrics.get("tool_reliability") for e in measured]
         rows.append(
             (
                 run.id,
@@ -117,23 +119,18 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Show a run: its settings, its curve, its result, and single episodes."""
+    from agentgym.runs.view import view_of
+
     with open_store() as store:
-        row = store.get_run(run)
-        progress = progress_of(store, row)
+        view = view_of(store, run)
+        row = store.get_run(view.run_id)
         episodes = (
             store.trajectories(row.id, failed=not solved, limit=limit)
             if trajectories
             else []
         )
         if json:
-            facts = _facts(row) | {
-                "config": row.config,
-                "result": row.result,
-                "points": [dataclasses.asdict(p) for p in store.points(row.id)],
-                "evaluations": [
-                    dataclasses.asdict(e) for e in store.evaluations(row.id)
-                ],
-            }
+            facts = _facts(row) | view.to_dict()
             if trajectories:
                 facts["trajectories"] = [dataclasses.asdict(e) for e in episodes]
             print_json(facts)
@@ -141,36 +138,30 @@ def show(
     if trajectories:
         _print_episodes([episode.data for episode in episodes], solved=solved)
         return
-    _print_run(row, progress)
+    _print_run(row, view)
 
 
-@app.command(cls=Command)
-def watch(run: RunArgument = "last", home_folder: HomeOption = None) -> None:
+@app.command("watch", cls=Command)
+def watch_(run: RunArgument = "last", home_folder: HomeOption = None) -> None:
     """Watch a run that another process carries out, until it ends."""
+    from agentgym.runs.view import RunView, watch
     from agentgym.ui.live import LiveView, view
 
     with open_store() as store:
-        row = store.get_run(run)
-        progress = progress_of(store, row)
-        display = view(console(stderr=True), progress, glyphs=glyphs(stderr=True))
-        seen = 0
+        watched = RunView(store.get_run(run).id)
+        display = view(console(stderr=True), watched, glyphs=glyphs(stderr=True))
         try:
             with display:
-                while True:
-                    row = store.get_run(row.id)
-                    _refresh(store, row, progress)
+                for news in watch(store, watched):
                     if isinstance(display, LiveView):
                         display.draw()
                     else:
-                        for line in progress.lines()[seen:]:
-                            note(line)
-                        seen = len(progress.evaluations)
-                    if row.status not in _UNDER_WAY:
-                        break
-                    time.sleep(_WATCH_SECONDS)
+                        for logged in news:
+                            display(logged)
         except KeyboardInterrupt:
-            note(f"No longer watching; run {row.id} goes on.")
+            note(f"No longer watching. Run {watched.run_id} continues.")
             raise typer.Exit(130) from None
+        row = store.get_run(watched.run_id)
     error = f": {row.error}" if row.error else ""
     note(f"Run {row.id} {row.status}{error}. See: agentgym runs show {row.id}")
 
@@ -199,6 +190,8 @@ def resume(
     ] = False,
 ) -> None:
     """Let a paused run go on, or carry on here with one whose process is gone."""
+    from agentgym.runs.view import view_of
+
     with open_store() as store:
         row = store.get_run(run)
         if row.status == "paused":
@@ -217,7 +210,7 @@ def resume(
                 f" Start another: agentgym train {row.scenario}",
                 2,
             )
-        progress = progress_of(store, row)
+        view = view_of(store, row.id)
 
     from agentgym.cli.train import carry_out, prepare
     from agentgym.core.config import TrainingConfig
@@ -229,7 +222,7 @@ def resume(
 
         return Trainer.resume(row.id, home=home(), listeners=listeners)
 
-    carry_out(start, progress, targets, home_folder, json=json, quiet=quiet)
+    carry_out(start, view, targets, home_folder, json=json, quiet=quiet)
 
 
 @app.command("stop", cls=Command)
@@ -243,33 +236,6 @@ def stop_(
         store.send_command(row.id, "stop")
         final = ("stopped", "finished")
         _report(_wait_for(store, row, final), "stopped", json=json)
-
-
-def progress_of(store: Store, run: RunRow) -> Progress:
-    """What the store knows of a run, as a live view shows it."""
-    from agentgym.ui.live import Progress
-
-    progress = Progress()
-    progress.start(run.id, run.config)
-    _refresh(store, run, progress)
-    return progress
-
-
-def _refresh(store: Store, run: RunRow, progress: Progress) -> None:
-    """Brings a view up to date with the store."""
-    progress.counts.clear()
-    for point in store.points(run.id):
-        progress.iterate(point.episodes, point.values)
-    progress.episodes = max(progress.episodes, run.episodes)
-    for evaluation in store.evaluations(run.id, "validation"):
-        if evaluation.episodes == 0:
-            progress.measure_baseline(evaluation.metrics)
-        else:
-            progress.evaluate(evaluation.episodes, evaluation.metrics)
-    failed = store.trajectories(run.id, failed=True, limit=4)
-    progress.failures = [episode.data for episode in failed]
-    if run.status != "running":
-        progress.phase = run.status
 
 
 def _require_under_way(run: RunRow, wanted: str) -> None:
@@ -310,36 +276,34 @@ def _facts(run: RunRow) -> dict[str, Any]:
     return facts
 
 
-def _print_run(run: RunRow, progress: Progress) -> None:
+def _print_run(run: RunRow, view: RunView) -> None:
     from agentgym.ui.charts import legend, line_chart
+    from agentgym.ui.live import curve, untrained
     from agentgym.ui.tables import before_after, duration, time_savings
 
     took = (run.finished_at or time.time()) - run.created_at
-    started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.created_at))
     print(f"Run {run.id}: {run.scenario}, policy {run.policy}, seed {run.seed}")
     print(
-        f"{run.status}, {run.episodes:,} of {progress.total:,} episodes,"
-        f" started {started}, {duration(took)}"
+        f"{run.status}, {run.episodes:,} of {view.total:,} episodes,"
+        f" started {_when(run.created_at)}, {duration(took)}"
     )
     if run.error:
         print(f"error: {run.error}")
     if run.model:
         print(f"Model {run.model}")
-    targets = _targets(run)
-    target = progress.target or targets.get("tool_reliability")
-    baseline = progress.baseline_reliability
-    if progress.points():
+    baseline = untrained(view)
+    if points := curve(view):
         out = console()
         marks = glyphs()
         chart = line_chart(
-            progress.points(),
+            points,
             width=min(out.width, 100),
             height=12,
             baseline=baseline,
-            target=target,
+            target=view.target,
             glyphs=marks,
         )
-        words = legend(baseline=baseline, target=target, glyphs=marks)
+        words = legend(baseline=baseline, target=view.target, glyphs=marks)
         print()
         for drawing in (chart, words):
             if out.is_terminal:
@@ -348,11 +312,15 @@ def _print_run(run: RunRow, progress: Progress) -> None:
                 print(drawing.plain())
     if run.result:
         metrics, before = run.result["metrics"], run.result["baseline"]
+        targets = view.targets
+        if view.target:
+            targets = {**targets, "tool_reliability": view.target}
         print()
         print_table(before_after(before, metrics, targets))
         print(time_savings(metrics, targets))
-    elif progress.failures:
+    elif view.failures:
         print(f"\nFailures: agentgym runs show {run.id} --trajectories")
+    _print_history(view)
     set_by = run.config.get("sources") or {}
     chosen = {
         name: value
@@ -366,17 +334,30 @@ def _print_run(run: RunRow, progress: Progress) -> None:
             print(f"  {name:<{width}}  {value}  ({set_by[name]})")
 
 
-def _targets(run: RunRow) -> dict[str, float]:
-    """The scenario's targets; none if it can no longer be loaded."""
-    from agentgym.errors import AgentGymError
-    from agentgym.scenarios.registry import ScenarioRegistry
+def _print_history(view: RunView) -> None:
+    """What is worth knowing of a run besides its figures."""
+    lines = {
+        "Attempts": [
+            (one.time, "began" if at is None else f"resumed from iteration {at}")
+            for one in view.attempts
+            for at in [one.resumed_from]
+            if len(view.attempts) > 1
+        ],
+        "Adjustments": [
+            (one.time, ", ".join(f"{k}={v:g}" for k, v in one.changes.items()))
+            for one in view.adjustments
+        ],
+        "Warnings": [(warning.time, warning.text) for warning in view.warnings],
+    }
+    for title, entries in lines.items():
+        if entries:
+            print(f"\n{title}")
+        for at, text in entries[-_SHOWN:]:
+            print(f"  {_when(at)}  {text}")
 
-    try:
-        targets = ScenarioRegistry.load(run.scenario).success_criteria()
-    except AgentGymError:
-        return {}
-    wanted = run.config.get("target_reliability")
-    return targets | ({"tool_reliability": wanted} if wanted else {})
+
+def _when(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
 def _print_episodes(episodes: list[dict[str, Any]], *, solved: bool) -> None:

@@ -29,7 +29,7 @@ from agentgym.errors import UsageError
 if TYPE_CHECKING:
     from agentgym.core.events import Listener
     from agentgym.core.result import TrainingResult
-    from agentgym.ui.live import Progress
+    from agentgym.runs.view import RunView
 
 app = single_command()
 
@@ -186,9 +186,9 @@ def train(
 
         return Trainer(chosen, home=home(), listeners=listeners).train()
 
-    from agentgym.ui.live import Progress
+    from agentgym.runs.view import RunView
 
-    carry_out(start, Progress(), targets, home_folder, json=json, quiet=quiet)
+    carry_out(start, RunView(), targets, home_folder, json=json, quiet=quiet)
 
 
 def read_config(
@@ -247,7 +247,7 @@ def prepare(config: TrainingConfig, *, quiet: bool) -> dict[str, float]:
 
 def carry_out(
     start: Callable[[Sequence[Listener]], TrainingResult],
-    progress: Progress,
+    view: RunView,
     targets: Mapping[str, float],
     home_option: str | None,
     *,
@@ -258,29 +258,27 @@ def carry_out(
 
     Args:
         start: Trains, or resumes, with these listeners.
-        progress: What is known of the run so far.
+        view: What is known of the run so far.
         targets: The scenario's success criteria.
         home_option: `--home` as given, for the commands that are suggested.
         json: Whether to print the result as JSON.
         quiet: Whether to print nothing but the model's name.
     """
-    from agentgym.ui.live import view
+    from agentgym.ui.live import view as live
 
-    progress.target = targets.get("tool_reliability")
+    view.targets = targets
     try:
         if quiet:
             with results_only():
-                result = start([progress])
+                result = start([view.apply])
         else:
             with (
                 results_only(),
-                view(
-                    console(stderr=True), progress, glyphs=glyphs(stderr=True)
-                ) as display,
+                live(console(stderr=True), view, glyphs=glyphs(stderr=True)) as display,
             ):
                 result = start([display])
     except KeyboardInterrupt:
-        _explain_interrupt(progress, home_option)
+        _explain_interrupt(view, home_option)
     if not quiet:
         _print_result(result, targets, home_option, to_stderr=json)
     if json:
@@ -301,19 +299,19 @@ def _parse_setting(text: str) -> tuple[str, Any]:
         return name.strip().replace("-", "_"), value
 
 
-def _explain_interrupt(progress: Progress, home_option: str | None) -> NoReturn:
+def _explain_interrupt(view: RunView, home_option: str | None) -> NoReturn:
     from agentgym.engines import get_engine
 
-    engine = progress.config.get("engine")
-    if progress.run_id and not get_engine(str(engine)).resumable:
+    engine = view.config.get("engine")
+    if view.run_id and not get_engine(str(engine)).resumable:
         note(
-            f"Interrupted after {progress.episodes:,} episodes. Nothing is kept of"
+            f"Interrupted after {view.episodes:,} episodes. Nothing is kept of"
             f" them: the engine '{engine}' cannot go on with a run."
         )
-    elif progress.run_id:
+    elif view.run_id:
         note(
-            f"Interrupted after {progress.episodes:,} episodes; the state is saved."
-            f" Go on with: agentgym runs resume {progress.run_id}{_at(home_option)}"
+            f"Interrupted after {view.episodes:,} episodes; the state is saved."
+            f" Go on with: agentgym runs resume {view.run_id}{_at(home_option)}"
         )
     else:
         note("Interrupted before training began; nothing was changed.")

@@ -1,6 +1,6 @@
-"""What a training tells whoever listens: typed events, and the bus that carries them.
+"""What a training reports: typed events, the log entry, and the bus that carries them.
 
-The order of a run, where `?` may be missing and `*` may repeat:
+The order within one attempt at a run, where `?` may be missing and `*` may repeat:
 
     RunStarted  BaselineMeasured?
     (IterationDone  EvaluationDone?  CheckpointSaved?  Adjusted?  (Paused Resumed)?)*
@@ -11,6 +11,9 @@ The order of a run, where `?` may be missing and `*` may repeat:
 stopped early still ends with `RunFinished`; one that was interrupted ends with
 `RunStopped` alone and can be resumed. A run that broke ends with `RunFailed`. `Warned`
 may come at any time.
+
+A resumed run is a new attempt. Its `RunStarted(resumed_from=k)` takes back what earlier
+attempts said after the checkpoint of iteration k; see `runs.view`.
 """
 
 from __future__ import annotations
@@ -18,11 +21,11 @@ from __future__ import annotations
 import dataclasses
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
-INTERRUPTED = "interrupted"
+INTERRUPTED: Final = "interrupted"
 """Reason of a `RunStopped` after which the run can be resumed."""
 
 _WAITING = 1024
@@ -36,21 +39,32 @@ class Event:
 
     def to_dict(self) -> dict[str, Any]:
         """The event as JSON, `kind` included, without bulky fields."""
-        values = {
-            item.name: getattr(self, item.name)
-            for item in dataclasses.fields(self)
-            if not item.metadata.get("bulky")
-        }
-        return {"kind": self.kind, **values}
+        return {"kind": self.kind, **{n: getattr(self, n) for n in _names(type(self))}}
+
+    @staticmethod
+    def from_dict(payload: Mapping[str, Any]) -> Event:
+        """Reads what `to_dict` wrote, of this version or of a newer one.
+
+        Fields that this version doesn't know are left out. An event that it can't read
+        at all becomes an `UnknownEvent`, so readers never break.
+        """
+        kind = _KINDS.get(str(payload.get("kind")))
+        if kind is None:
+            return UnknownEvent(dict(payload))
+        try:
+            return kind(**{n: payload[n] for n in _names(kind) if n in payload})
+        except TypeError:
+            return UnknownEvent(dict(payload))
 
 
 @dataclass(frozen=True, slots=True)
 class RunStarted(Event):
-    """A run begins or goes on.
+    """An attempt at a run begins.
 
     Attributes:
         config: The settings in force (`TrainingConfig.to_dict`).
-        resumed_from: Iteration of the checkpoint it goes on from; None if it is new.
+        resumed_from: Iteration of the checkpoint it resumes from; None if it begins
+            at the beginning.
     """
 
     kind: ClassVar[str] = "run_started"
@@ -117,7 +131,7 @@ class CheckpointSaved(Event):
 
 @dataclass(frozen=True, slots=True)
 class Paused(Event):
-    """The run waits until somebody lets it go on."""
+    """The run waits until it is told to resume."""
 
     kind: ClassVar[str] = "paused"
     iteration: int
@@ -125,7 +139,7 @@ class Paused(Event):
 
 @dataclass(frozen=True, slots=True)
 class Resumed(Event):
-    """The run goes on after a pause."""
+    """The run continues after a pause."""
 
     kind: ClassVar[str] = "resumed"
     iteration: int
@@ -133,7 +147,7 @@ class Resumed(Event):
 
 @dataclass(frozen=True, slots=True)
 class Adjusted(Event):
-    """Somebody changed settings; they hold from the next iteration on."""
+    """Settings were changed; they hold from the next iteration on."""
 
     kind: ClassVar[str] = "adjusted"
     iteration: int
@@ -142,7 +156,7 @@ class Adjusted(Event):
 
 @dataclass(frozen=True, slots=True)
 class Warned(Event):
-    """Something is not as it should be, and the run goes on."""
+    """Something is wrong, but not so wrong that the run must end."""
 
     kind: ClassVar[str] = "warned"
     text: str
@@ -150,10 +164,10 @@ class Warned(Event):
 
 @dataclass(frozen=True, slots=True)
 class RunStopped(Event):
-    """Training ended before its time.
+    """Training ended early.
 
-    With the reason `INTERRUPTED` the run is over and can be resumed; with any other,
-    what was learned so far is measured and saved, and `RunFinished` follows.
+    With the reason `INTERRUPTED` the attempt is over and the run can be resumed; with
+    any other, what was learned is measured and saved, and `RunFinished` follows.
     """
 
     kind: ClassVar[str] = "run_stopped"
@@ -176,6 +190,75 @@ class RunFailed(Event):
     error: str
 
 
+@dataclass(frozen=True, slots=True)
+class UnknownEvent(Event):
+    """An event that this version can't read: a newer AgentGym wrote it."""
+
+    kind: ClassVar[str] = "unknown"
+    payload: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The payload as it was read, with its own kind."""
+        return dict(self.payload)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedEvent:
+    """An event with its place in the log of its run.
+
+    Attributes:
+        attempt: Which attempt at the run said it, from 1; a resumption is a new one.
+        seq: Its place in the run's log: 1, 2, 3, without gaps.
+        time: Seconds since 1970, by the writer's clock.
+    """
+
+    run_id: str
+    attempt: int
+    seq: int
+    time: float
+    event: Event
+
+    def to_dict(self) -> dict[str, Any]:
+        """The entry as JSON, with the event under `event`."""
+        values = {n: getattr(self, n) for n in ("run_id", "attempt", "seq", "time")}
+        return {**values, "event": self.event.to_dict()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> LoggedEvent:
+        """Reads what `to_dict` wrote."""
+        return cls(
+            str(values["run_id"]),
+            int(values["attempt"]),
+            int(values["seq"]),
+            float(values["time"]),
+            Event.from_dict(values["event"]),
+        )
+
+
+_KINDS: dict[str, type[Event]] = {
+    kind.kind: kind
+    for kind in (
+        RunStarted,
+        BaselineMeasured,
+        IterationDone,
+        EvaluationDone,
+        CheckpointSaved,
+        Paused,
+        Resumed,
+        Adjusted,
+        Warned,
+        RunStopped,
+        RunFinished,
+        RunFailed,
+    )
+}
+
+
+def _names(kind: type[Event]) -> list[str]:
+    fields = dataclasses.fields(kind)
+    return [field.name for field in fields if not field.metadata.get("bulky")]
+
+
 Listener = Callable[[Event], None]
 
 
@@ -183,7 +266,7 @@ class EventBus:
     """Carries events to listeners, in the order in which they subscribed.
 
     A listener that raises is dropped and reported once as `Warned`: a broken display
-    must not cost a training. What an *essential* listener raises ends the run.
+    must not end a training. What an *essential* listener raises ends the run.
     """
 
     def __init__(self) -> None:
@@ -207,7 +290,7 @@ class EventBus:
                 name = getattr(listener, "__qualname__", type(listener).__qualname__)
                 warnings.append(
                     Warned(
-                        f"The listener {name} failed and hears nothing more: "
+                        f"The listener {name} failed and was removed: "
                         f"{type(error).__name__}: {error}"
                     )
                 )
@@ -218,9 +301,9 @@ class EventBus:
 def stream_events(
     work: Callable[[Listener], None], interrupt: Callable[[], None]
 ) -> Iterator[Event]:
-    """Yields the events of work that is done in a thread of its own.
+    """Runs work in a thread and yields its events.
 
-    The work waits while too many events lie unread. What it raises is raised here.
+    The work waits while too many events are unread. What it raises is raised here.
 
     Args:
         work: Gets the listener to tell.

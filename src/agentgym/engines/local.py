@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import os
 import secrets
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -17,14 +15,8 @@ from agentgym.core.config import TrainingConfig
 from agentgym.core.control import Control, deferred_interrupt
 from agentgym.core.events import (
     INTERRUPTED,
-    BaselineMeasured,
-    EvaluationDone,
-    Event,
     EventBus,
-    IterationDone,
     Listener,
-    Paused,
-    Resumed,
     RunFailed,
     RunFinished,
     RunStarted,
@@ -44,9 +36,10 @@ from agentgym.errors import (
 from agentgym.policies.base import Policy
 from agentgym.policies.registry import create_policy, policy_class, policy_options
 from agentgym.policies.saved import SavedAgent, library_versions
+from agentgym.runs.recorder import RunRecorder
 from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.registry import ScenarioRegistry
-from agentgym.store import RunFields, Store
+from agentgym.store import Store
 from agentgym.store.files import file_errors
 from agentgym.store.rows import split_reference
 from agentgym.training.checkpoint import Checkpoint, CheckpointFolder
@@ -55,8 +48,6 @@ from agentgym.training.rollout import Rollout
 from agentgym.utils.files import file_lock
 
 RESULT = "result.json"
-
-_HEARTBEAT_SECONDS = 2.0
 
 
 class LocalEngine(Engine):
@@ -104,9 +95,7 @@ class LocalEngine(Engine):
                     config.policy, config.seed, policy_options(config)
                 )
                 start, warning = run.checkpoints.load()
-                # Rows of iterations that will be made again, and orders that were
-                # meant for the process before.
-                store.forget_after(row.id, start.progress.iteration if start else -1)
+                # Orders that were meant for the process before.
                 store.take_commands(row.id)
                 at = None if start is None else start.progress.iteration
                 loop = run.loop(policy, start, control)
@@ -175,63 +164,6 @@ def trainable_components(config: TrainingConfig, scenario: Scenario) -> frozense
     return frozenset(name for name, learns in declared.items() if learns)
 
 
-class StoreListener:
-    """Writes what a run tells into the store, at once.
-
-    A row is there before the checkpoint that follows it, so that a run resumed from
-    that checkpoint misses none.
-    """
-
-    def __init__(self, store: Store, run_id: str) -> None:
-        self._store = store
-        self._run_id = run_id
-        self._stopped = False
-        self._beat = 0.0
-
-    def __call__(self, event: Event) -> None:
-        """Hears an event."""
-        store, run_id = self._store, self._run_id
-        match event:
-            case RunStarted():
-                self._update(status="running", pid=os.getpid(), error=None, result=None)
-            case BaselineMeasured(metrics=metrics):
-                store.add_evaluation(run_id, "validation", 0, 0, metrics)
-                store.add_trajectories(run_id, 0, event.sample)
-            case EvaluationDone(iteration=iteration, episodes=episodes):
-                store.add_evaluation(
-                    run_id, event.split, iteration, episodes, event.metrics
-                )
-                if event.sample:
-                    store.add_trajectories(run_id, iteration, event.sample)
-                self._update(episodes=episodes)
-            case IterationDone(iteration=iteration, episodes=episodes):
-                store.add_points(run_id, [(iteration, episodes, event.values)])
-                if time.monotonic() - self._beat > _HEARTBEAT_SECONDS:
-                    self._update(episodes=episodes)
-            case Paused():
-                self._update(status="paused")
-            case Resumed():
-                self._update(status="running")
-            case RunStopped(reason=reason):
-                if reason == INTERRUPTED:
-                    self._update(status="interrupted")
-                self._stopped = True
-            case RunFailed(error=error):
-                self._update(status="failed", error=error)
-            case RunFinished(result=result):
-                self._update(
-                    status="stopped" if self._stopped else "finished",
-                    episodes=result["metrics"]["episodes_completed"],
-                    model=result["model"],
-                    result=result,
-                )
-
-    def _update(self, **fields: Any) -> None:
-        self._beat = time.monotonic()
-        changes: RunFields = {"heartbeat": time.time(), **fields}  # type: ignore[typeddict-item]
-        self._store.update_run(self._run_id, **changes)
-
-
 class Run:
     """One run and the folder it lives in; for all engines of this machine."""
 
@@ -247,7 +179,7 @@ class Run:
         self._config = config
         self._scenario = scenario
         self._folder = store.runs_dir / run_id
-        self.checkpoints = CheckpointFolder(self._folder)
+        self.checkpoints = CheckpointFolder(store.artifacts.within(f"runs/{run_id}"))
 
     @classmethod
     def begin(cls, store: Store, config: TrainingConfig, scenario: Scenario) -> Run:
@@ -260,6 +192,7 @@ class Run:
             engine=config.engine,
             seed=config.seed,
             config=config.to_dict(),
+            targets=scenario.success_criteria(),
         )
         return run
 
@@ -310,31 +243,32 @@ class Run:
             resumed_from: Iteration that the run goes on from; None if it is new.
             warning: What a person should know before it starts.
         """
-        events = self._events(listeners)
-        rollout = make_rollout(
-            self._config, self._scenario, lambda text: events.emit(Warned(text))
-        )
-        try:
-            with self._commands(control), deferred_interrupt(control):
-                events.emit(RunStarted(self.id, self._config.to_dict(), resumed_from))
-                if warning:
-                    events.emit(Warned(warning))
-                result = self._publish(train(rollout, events))
-                self._save(result)
-                events.emit(RunFinished(result.to_dict()))
-                with file_errors(self._folder):
-                    self.checkpoints.clear()
-        except KeyboardInterrupt:
-            with contextlib.suppress(AgentGymError):
-                events.emit(RunStopped(INTERRUPTED))
-            raise
-        except Exception as error:
-            # What went wrong first is what the caller needs to hear.
-            with contextlib.suppress(AgentGymError):
-                events.emit(RunFailed(_one_line(error)))
-            raise
-        finally:
-            rollout.close()
+        with self._recorded(listeners) as events:
+            rollout = make_rollout(
+                self._config, self._scenario, lambda text: events.emit(Warned(text))
+            )
+            try:
+                with self._commands(control), deferred_interrupt(control):
+                    config = self._config.to_dict()
+                    events.emit(RunStarted(self.id, config, resumed_from))
+                    if warning:
+                        events.emit(Warned(warning))
+                    result = self._publish(train(rollout, events))
+                    self._save(result)
+                    events.emit(RunFinished(result.to_dict()))
+                    with file_errors(self._folder):
+                        self.checkpoints.clear()
+            except KeyboardInterrupt:
+                with contextlib.suppress(AgentGymError):
+                    events.emit(RunStopped(INTERRUPTED))
+                raise
+            except Exception as error:
+                # What went wrong first is what the caller needs to hear.
+                with contextlib.suppress(AgentGymError):
+                    events.emit(RunFailed(_one_line(error)))
+                raise
+            finally:
+                rollout.close()
         return result
 
     def published(self) -> TrainingResult | None:
@@ -345,15 +279,17 @@ class Run:
         # Killed after its model was there for all to see, before it could say so.
         for model in self._store.list_models():
             if model.run_id == self.id:
-                return TrainingResult.load(model.path / RESULT)
+                path = self._store.get_model(model.full_name).path
+                return TrainingResult.load(path / RESULT)
         return None
 
     def finish(self, result: TrainingResult, listeners: Sequence[Listener]) -> None:
         """Says that the run is finished, if that is not known yet."""
-        events = EventBus()
         if self._store.get_run(self.id).status not in ("finished", "stopped"):
             self._save(result)
-            events = self._events(())
+            with self._recorded(()) as events:
+                events.emit(RunFinished(result.to_dict()))
+        events = EventBus()
         for listener in listeners:
             events.subscribe(listener)
         events.emit(RunFinished(result.to_dict()))
@@ -396,12 +332,15 @@ class Run:
         with file_errors(self._folder):
             result.save(self._folder / RESULT)
 
-    def _events(self, listeners: Sequence[Listener]) -> EventBus:
+    @contextlib.contextmanager
+    def _recorded(self, listeners: Sequence[Listener]) -> Iterator[EventBus]:
+        """A bus that the store and the listeners hear, while the run is ours."""
         events = EventBus()
-        events.subscribe(StoreListener(self._store, self.id), essential=True)
-        for listener in listeners:
-            events.subscribe(listener)
-        return events
+        with RunRecorder(self._store, self.id) as recorder:
+            events.subscribe(recorder, essential=True)
+            for listener in listeners:
+                events.subscribe(listener)
+            yield events
 
     @contextlib.contextmanager
     def _commands(self, control: Control) -> Iterator[None]:

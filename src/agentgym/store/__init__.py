@@ -1,10 +1,8 @@
 """What AgentGym remembers: runs, their metrics and trajectories, and models."""
 
 from agentgym.store.rows import (
-    EvaluationRow,
     ModelDraft,
     ModelRow,
-    PointRow,
     RunFields,
     RunRow,
     TrajectoryRow,
@@ -12,10 +10,8 @@ from agentgym.store.rows import (
 from agentgym.store.store import Store
 
 __all__ = [
-    "EvaluationRow",
     "ModelDraft",
     "ModelRow",
-    "PointRow",
     "RunFields",
     "RunRow",
     "Store",

@@ -60,6 +60,7 @@ class Database:
         self._inherited: list[Any] = []
         self._closed = False
         self._engine = self._create_engine(url)
+        self._set_modes()
         try:
             with self._begin() as connection:
                 revision = self._revision(connection)
@@ -96,16 +97,32 @@ class Database:
             self._engine.dispose(close=False)
             self._pid = os.getpid()
         try:
-            with self._engine.execution_options(mode=mode).begin() as connection:
+            with self._modes[mode].begin() as connection:
                 yield connection
         except exc.SQLAlchemyError as error:
             raise self._explain(error) from error
         except (OverflowError, UnicodeError) as error:
             raise StoreError(f"Cannot store this value: {error}.") from error
 
+    def _set_modes(self) -> None:
+        """What a transaction may do; each is a view of the engine with its pool."""
+        options: dict[str, dict[str, Any]] = {"read": {}, "write": {}, "migrate": {}}
+        if self._engine.dialect.name == "postgresql":
+            # As on SQLite, one that reads sees one state throughout.
+            options["read"] = {
+                "isolation_level": "REPEATABLE READ",
+                "postgresql_readonly": True,
+            }
+        self._modes = {
+            mode: self._engine.execution_options(mode=mode, **more)
+            for mode, more in options.items()
+        }
+
     def _create_engine(self, url: str | URL) -> Engine:
         try:
             url = make_url(url)
+            if url.drivername in ("postgres", "postgresql"):
+                url = url.set(drivername="postgresql+psycopg")
             self._label = url.render_as_string()
             if url.get_dialect().is_async:
                 raise StoreError(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import PurePath
 from typing import Any
 
+from agentgym.core.metrics import AtMost
 from agentgym.errors import StoreError
 
 MAX_TRAJECTORY_CHARACTERS = 200_000
@@ -29,6 +31,22 @@ def encode(value: Any) -> str:
             return _dumps(_finite(json.loads(_dumps(value))), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise StoreError(f"Cannot store this as JSON: {error}.") from error
+
+
+def write_targets(targets: Mapping[str, float]) -> dict[str, Any]:
+    """Targets as JSON, which of its own knows no `AtMost`."""
+    return {
+        name: {"at_most": float(wanted)} if isinstance(wanted, AtMost) else wanted
+        for name, wanted in targets.items()
+    }
+
+
+def read_targets(values: Mapping[str, Any]) -> dict[str, float]:
+    """Reads what `write_targets` wrote."""
+    return {
+        name: AtMost(value["at_most"]) if isinstance(value, dict) else value
+        for name, value in values.items()
+    }
 
 
 def bounded(value: dict[str, Any]) -> dict[str, Any]:

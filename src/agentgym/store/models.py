@@ -1,8 +1,7 @@
 """The half of the store that keeps models.
 
-A version is there for others when its row is registered and its folder exists under
-its own name. Renaming the folder is the last step, so whatever breaks off before it
-leaves nothing to see.
+A version is there for others when its row is registered and its folder is published.
+Publishing is the last step, so whatever breaks before it leaves nothing to see.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentgym.errors import ConfigError, ModelNotFoundError, StoreError
 from agentgym.store import processes
+from agentgym.store.artifacts import ArtifactStore, draft_of
 from agentgym.store.files import file_errors
 from agentgym.store.rows import ModelDraft, ModelRow, full_name, split_reference
 
@@ -31,6 +31,7 @@ class ModelRegistry:
     """Models with versions; `Store` supplies the database and the folder."""
 
     models_dir: Path
+    artifacts: ArtifactStore
     _database: Database
 
     @contextlib.contextmanager
@@ -70,8 +71,8 @@ class ModelRegistry:
         draft = ModelDraft(
             name,
             minor,
-            folder=self._draft_folder(full_name(name, minor)),
-            path=self.models_dir / full_name(name, minor),
+            folder=draft_of(self._path(name, minor)),
+            path=self._path(name, minor),
         )
         try:
             with file_errors(draft.folder):
@@ -83,8 +84,10 @@ class ModelRegistry:
             # The folder first: once the version is free, somebody else may use it.
             shutil.rmtree(draft.folder, ignore_errors=True)
             # What went wrong first is what the caller needs to hear.
-            with contextlib.suppress(StoreError), self._database.write() as queries:
-                queries.drop_reservation(name, minor)
+            with contextlib.suppress(StoreError, OSError):
+                if draft.full_name not in self._models.list():
+                    with self._database.write() as queries:
+                        queries.drop_version(name, minor)
             raise
 
     def register_model(
@@ -128,14 +131,21 @@ class ModelRegistry:
         ]
         if not fitting:
             raise ModelNotFoundError(ref, [model.full_name for model in models])
-        return fitting[-1]
+        model = fitting[-1]
+        with file_errors(model.path):
+            self._models.fetch(model.full_name, model.path)
+        return model
 
     def list_models(self) -> list[ModelRow]:
-        """Returns all models, by name and version."""
+        """Returns all models, by name and version.
+
+        Their folders need not be on this machine yet: `get_model` brings one.
+        """
         with self._database.read() as queries:
             models = queries.models(self.models_dir)
         with file_errors(self.models_dir):
-            return [model for model in models if model.path.is_dir()]
+            there = set(self._models.list())
+        return [model for model in models if model.full_name in there]
 
     def delete_model(self, ref: str) -> None:
         """Deletes one version of a model, folder and all. Its number is not reused.
@@ -144,15 +154,12 @@ class ModelRegistry:
             ModelNotFoundError: There is none of that name and version.
         """
         model = self.get_model(ref)
-        trash = self._draft_folder(model.full_name)
-        with file_errors(model.path):
-            with self._database.write() as queries:
-                queries.lock()
-                queries.mark_model_deleted(model.name, model.minor)
-                shutil.rmtree(trash, ignore_errors=True)
-                # Whoever looks sees the whole model or none, never a half.
-                model.path.rename(trash)
-            shutil.rmtree(trash)
+        with file_errors(model.path), self._database.write() as queries:
+            queries.lock()
+            queries.mark_model_deleted(model.name, model.minor)
+            # Whoever looks sees the whole model or none, never a half.
+            self._models.delete(model.full_name)
+            shutil.rmtree(model.path, ignore_errors=True)
 
     def _reserve(self, name: str, run_id: str | None) -> int:
         with self._database.write() as queries:
@@ -160,10 +167,10 @@ class ModelRegistry:
             taken = set()
             for row in queries.model_claims():
                 if not processes.is_gone(row["pid"], row["host"], row["process"]):
-                    taken.add(self._draft_folder(full_name(row["name"], row["minor"])))
+                    taken.add(draft_of(self._path(row["name"], row["minor"])))
                 elif row["state"] == "reserved":
-                    queries.drop_reservation(row["name"], row["minor"])
-            minor = max(queries.last_minor(name), self._last_minor_on_disk(name)) + 1
+                    queries.drop_version(row["name"], row["minor"])
+            minor = max(queries.last_minor(name), self._last_minor_there(name)) + 1
             queries.insert_model(
                 name=name,
                 minor=minor,
@@ -177,43 +184,26 @@ class ModelRegistry:
         return minor
 
     def _publish(self, draft: ModelDraft) -> None:
-        _sync_tree(draft.folder)
         with self._database.write() as queries:
             if not queries.register_model(draft.name, draft.minor, draft.metadata):
                 raise StoreError(
                     f"The reservation of {draft.full_name} is gone: save it again."
                 )
-        draft.folder.rename(draft.path)
-        # The model is there for all to see; some file systems cannot sync a folder.
-        with contextlib.suppress(OSError):
-            _sync(self.models_dir)
+        self._models.publish(draft.folder, draft.full_name)
 
-    def _draft_folder(self, model: str) -> Path:
-        return self.models_dir / f".{model}.draft"
+    @property
+    def _models(self) -> ArtifactStore:
+        return self.artifacts.within("models")
 
-    def _last_minor_on_disk(self, name: str) -> int:
-        """Folders outlive a database that somebody deleted."""
+    def _path(self, name: str, minor: int) -> Path:
+        return self.models_dir / full_name(name, minor)
+
+    def _last_minor_there(self, name: str) -> int:
+        """Folders outlive a database that was deleted."""
         versions = [
             minor
-            for folder in self.models_dir.iterdir()
-            for found, minor in [split_reference(folder.name)]
+            for folder in self._models.list()
+            for found, minor in [split_reference(folder)]
             if found == name and minor is not None
         ]
         return max(versions, default=-1)
-
-
-def _sync_tree(folder: Path) -> None:
-    """After a power cut a renamed folder must not hold empty files."""
-    for path in folder.rglob("*"):
-        if path.is_file() and not path.is_symlink():
-            _sync(path)
-
-
-def _sync(path: Path) -> None:
-    # Windows syncs only what is open for writing, and no folders.
-    if os.name != "nt":
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import Connection
 from sqlalchemy.orm import DeclarativeBase
 
-from agentgym.store.rows import (
-    EvaluationRow,
-    ModelRow,
-    PointRow,
-    RunRow,
-    TrajectoryRow,
-    full_name,
-)
-from agentgym.store.schema import (
-    Command,
-    Evaluation,
-    Model,
-    Point,
-    Run,
-    Trajectory,
-)
+from agentgym.core.events import Event, LoggedEvent
+from agentgym.store.encoding import read_targets
+from agentgym.store.rows import ModelRow, RunRow, TrajectoryRow, full_name
+from agentgym.store.schema import Command, LogEntry, Model, Run, Text, Trajectory
 
-if TYPE_CHECKING:
-    from sqlalchemy.dialects import postgresql
+Key = tuple[int, int, int]
+"""Names a trajectory of a run: attempt, iteration, number."""
 
 _ADVISORY_LOCK = 0x41474E5447594D  # Any constant will do: "AGNTGYM".
 
@@ -55,9 +42,28 @@ class Queries:
         """Adds a run."""
         self._connection.execute(sa.insert(Run).values(**values))
 
+    def now(self) -> float:
+        """The time by the database's clock, which all who use it share."""
+        if self._connection.dialect.name != "postgresql":
+            return time.time()
+        clock = sa.extract("epoch", sa.func.clock_timestamp())
+        return float(self._connection.execute(sa.select(clock)).scalar_one())
+
+    def begin_attempt(self, run_id: str, values: Mapping[str, Any]) -> int:
+        """Counts another attempt at a run, which must be there."""
+        statement = sa.update(Run).where(Run.id == run_id)
+        statement = statement.values(**values, attempt=Run.attempt + 1)
+        found = self._connection.execute(statement.returning(Run.attempt))
+        return int(found.scalar_one())
+
     def update_run(self, run_id: str, values: Mapping[str, Any]) -> bool:
         """Returns whether there is such a run."""
         statement = sa.update(Run).where(Run.id == run_id).values(**values)
+        return self._connection.execute(statement).rowcount > 0
+
+    def delete_run(self, run_id: str) -> bool:
+        """Returns whether there was such a run."""
+        statement = sa.delete(Run).where(Run.id == run_id)
         return self._connection.execute(statement).rowcount > 0
 
     def run(self, run_id: str) -> RunRow | None:
@@ -67,116 +73,120 @@ class Queries:
     def runs_like(self, prefix: str, limit: int) -> list[RunRow]:
         """The newest runs whose ids begin so."""
         # LIKE would ignore case on SQLite and treat "_" as a wildcard.
-        start = sa.func.substr(Run.id, 1, len(prefix))
+        start = sa.func.substr(Run.id, 1, len(prefix), type_=Text())
         query = _select(Run).where(start == prefix)
         return self._runs(query.order_by(Run.number.desc()).limit(limit))
 
     def _runs(self, query: sa.Select[Any]) -> list[RunRow]:
-        return [RunRow(**row) for row in self._connection.execute(query).mappings()]
+        rows = self._connection.execute(query).mappings()
+        return [RunRow(**{**r, "targets": read_targets(r["targets"])}) for r in rows]
 
-    # Points, evaluations, trajectories
+    # Events
 
-    def put_points(
-        self, run_id: str, points: Iterable[tuple[int, int, dict[str, Any]]]
-    ) -> None:
-        """Adds or replaces points."""
+    def append_events(
+        self,
+        run_id: str,
+        attempt: int,
+        events: Sequence[Event],
+        values: Mapping[str, Any],
+    ) -> int | None:
+        """Adds to the log and changes the run; None if the attempt isn't its newest."""
+        last = self._connection.execute(
+            sa.update(Run)
+            .where(Run.id == run_id, Run.attempt == attempt)
+            .values(**values, last_seq=Run.last_seq + len(events))
+            .returning(Run.last_seq)
+        ).scalar()
+        if last is None or not events:
+            return last
         now = time.time()
-        self._put(
-            Point,
-            [
+        rows = []
+        for seq, event in enumerate(events, start=last - len(events) + 1):
+            payload = event.to_dict()
+            rows.append(
                 {
                     "run_id": run_id,
-                    "iteration": iteration,
-                    "episodes": episodes,
-                    "values": values,
+                    "attempt": attempt,
+                    "seq": seq,
                     "time": now,
+                    "kind": payload.pop("kind"),
+                    "payload": payload,
                 }
-                for iteration, episodes, values in points
-            ],
-        )
+            )
+        self._connection.execute(sa.insert(LogEntry), rows)
+        return int(last)
 
-    def points(self, run_id: str) -> list[PointRow]:
-        """All points, by iteration."""
-        query = sa.select(Point.iteration, Point.episodes, Point.values, Point.time)
-        query = query.where(Point.run_id == run_id).order_by(Point.iteration)
-        return [PointRow(*row) for row in self._connection.execute(query)]
-
-    def put_evaluation(self, **values: Any) -> None:
-        """Adds or replaces an evaluation."""
-        self._put(Evaluation, [values])
-
-    def evaluations(self, run_id: str, split: str | None) -> list[EvaluationRow]:
-        """All evaluations, by iteration."""
-        table = Evaluation
+    def events(
+        self, run_id: str, after: int, limit: int | None, kinds: Sequence[str]
+    ) -> list[LoggedEvent]:
+        """Events after a place in the log, in order."""
+        table = LogEntry
         query = sa.select(
-            table.split, table.iteration, table.episodes, table.metrics, table.time
-        ).where(table.run_id == run_id)
-        if split is not None:
-            query = query.where(table.split == split)
-        query = query.order_by(table.iteration, table.split)
-        return [EvaluationRow(*row) for row in self._connection.execute(query)]
+            table.attempt, table.seq, table.time, table.kind, table.payload
+        ).where(table.run_id == run_id, table.seq > after)
+        if kinds:
+            query = query.where(table.kind.in_(kinds))
+        rows = self._connection.execute(query.order_by(table.seq).limit(limit))
+        return [
+            LoggedEvent(
+                run_id, attempt, seq, when, Event.from_dict({**payload, "kind": kind})
+            )
+            for attempt, seq, when, kind, payload in rows
+        ]
+
+    # Trajectories
 
     def replace_trajectories(
-        self, run_id: str, iteration: int, rows: Sequence[Mapping[str, Any]]
+        self,
+        run_id: str,
+        attempt: int,
+        iteration: int,
+        rows: Sequence[Mapping[str, Any]],
     ) -> None:
-        """Puts these in the place of all that the iteration had."""
-        self._connection.execute(
-            sa.delete(Trajectory).where(
-                Trajectory.run_id == run_id, Trajectory.iteration == iteration
-            )
-        )
-        self._put(
-            Trajectory,
-            [{"run_id": run_id, "iteration": iteration, **row} for row in rows],
-        )
-
-    def drop_oldest_trajectories(self, run_id: str, *, failed: bool, keep: int) -> None:
-        """Drops all failed (or successful) ones but the newest `keep`."""
+        """Puts these in the place of all that the iteration of this attempt had."""
         table = Trajectory
-        same = sa.and_(table.run_id == run_id, _is_failed(failed))
-        first_too_many = self._connection.execute(
-            sa.select(table.iteration, table.number)
-            .where(same)
-            .order_by(table.iteration.desc(), table.number.desc())
-            .offset(keep)
-            .limit(1)
-        ).first()
-        if first_too_many is None:
-            return
-        iteration, number = first_too_many
-        older = sa.or_(
-            table.iteration < iteration,
-            sa.and_(table.iteration == iteration, table.number <= number),
-        )
-        self._connection.execute(sa.delete(table).where(same, older))
+        same = {"run_id": run_id, "attempt": attempt, "iteration": iteration}
+        self._connection.execute(sa.delete(table).filter_by(**same))
+        if rows:
+            self._connection.execute(
+                sa.insert(table), [{**same, **row} for row in rows]
+            )
 
-    def trajectories(
-        self, run_id: str, failed: bool | None, limit: int
-    ) -> list[TrajectoryRow]:
-        """The newest trajectories, newest first."""
+    def trajectory_keys(self, run_id: str) -> dict[Key, bool]:
+        """Who is in the sample, newest first, and whether it solved its task."""
         table = Trajectory
         query = sa.select(
+            table.attempt,
+            table.iteration,
+            table.number,
+            sa.func.coalesce(table.success, sa.false()),
+        ).where(table.run_id == run_id)
+        newest = table.iteration.desc(), table.attempt.desc(), table.number.desc()
+        rows = self._connection.execute(query.order_by(*newest))
+        return {(row[0], row[1], row[2]): bool(row[3]) for row in rows}
+
+    def delete_trajectories(self, run_id: str, keys: Sequence[Key]) -> None:
+        """Drops these from the sample."""
+        self._connection.execute(
+            sa.delete(Trajectory).where(Trajectory.run_id == run_id, _is_one_of(keys))
+        )
+
+    def trajectories(self, run_id: str, keys: Sequence[Key]) -> list[TrajectoryRow]:
+        """These of the sample, in this order."""
+        table = Trajectory
+        query = sa.select(
+            table.attempt,
             table.iteration,
             table.number,
             table.success,
             table.task_id,
             table.data,
             table.time,
-        ).where(table.run_id == run_id)
-        if failed is not None:
-            query = query.where(_is_failed(failed))
-        query = query.order_by(table.iteration.desc(), table.number.desc())
-        rows = self._connection.execute(query.limit(limit))
-        return [TrajectoryRow(*row) for row in rows]
-
-    def forget_after(self, run_id: str, iteration: int) -> None:
-        """Drops what later iterations wrote."""
-        for table in (Point, Evaluation, Trajectory):
-            self._connection.execute(
-                sa.delete(table).where(
-                    table.run_id == run_id, table.iteration > iteration
-                )
-            )
+        ).where(table.run_id == run_id, _is_one_of(keys))
+        rows = [TrajectoryRow(*row) for row in self._connection.execute(query)]
+        return sorted(
+            rows, key=lambda r: keys.index((r.attempt, r.iteration, r.number))
+        )
 
     # Commands
 
@@ -220,12 +230,10 @@ class Queries:
         ).where(Model.state != "deleted")
         return list(self._connection.execute(query).mappings())
 
-    def drop_reservation(self, name: str, minor: int) -> None:
-        """Takes a version back that was never registered."""
+    def drop_version(self, name: str, minor: int) -> None:
+        """Takes a version back that was never published."""
         self._connection.execute(
-            sa.delete(Model).where(
-                Model.name == name, Model.minor == minor, Model.state == "reserved"
-            )
+            sa.delete(Model).where(Model.name == name, Model.minor == minor)
         )
 
     def register_model(self, name: str, minor: int, metadata: dict[str, Any]) -> bool:
@@ -272,28 +280,11 @@ class Queries:
             )
         ]
 
-    def _put(
-        self, table: type[DeclarativeBase], rows: Sequence[Mapping[str, Any]]
-    ) -> None:
-        """Inserts rows; one whose key exists replaces the old row."""
-        if not rows:
-            return
-        insert: sqlite.Insert | postgresql.Insert = sqlite.insert(table)
-        if self._connection.dialect.name == "postgresql":
-            from sqlalchemy.dialects import postgresql
-
-            insert = postgresql.insert(table)
-        keys = [column.name for column in sa.inspect(table).primary_key]
-        new = {name: insert.excluded[name] for name in rows[0] if name not in keys}
-        self._connection.execute(
-            insert.on_conflict_do_update(index_elements=keys, set_=new), rows
-        )
-
 
 def _select(table: type[DeclarativeBase]) -> sa.Select[Any]:
     return sa.select(*sa.inspect(table).local_table.columns)
 
 
-def _is_failed(failed: bool) -> sa.ColumnElement[bool]:
-    success = sa.func.coalesce(Trajectory.success, sa.false())
-    return success.is_(sa.false()) if failed else success.is_(sa.true())
+def _is_one_of(keys: Sequence[Key]) -> sa.ColumnElement[bool]:
+    table = Trajectory
+    return sa.tuple_(table.attempt, table.iteration, table.number).in_(keys)

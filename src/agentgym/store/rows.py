@@ -7,8 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args
 
-RunStatus = Literal["running", "paused", "finished", "stopped", "interrupted", "failed"]
+RunStatus = Literal[
+    "queued", "running", "paused", "finished", "stopped", "interrupted", "failed"
+]
 RUN_STATUSES: tuple[str, ...] = get_args(RunStatus)
+UNDER_WAY = ("running", "paused")
+"""Statuses of a run that a process carries out."""
 
 _REFERENCE = re.compile(r"(?P<name>.+)[_:]v1\.(?P<minor>0|[1-9][0-9]{0,8})")
 
@@ -33,13 +37,17 @@ class RunRow:
     Attributes:
         number: Counts up in the order in which runs were created.
         status: As last written, but "interrupted" if the run was under way and its
-            process on this host is gone.
-        model: Full name of the model it produced, once there is one.
-        result: What came out, once there is something.
-        pid: The process that trains; None if nobody said.
+            process is gone: it no longer exists on this host, or it sent no heartbeat
+            for `LOST_AFTER` seconds.
+        model: Full name of the model it produced; None before that.
+        result: What came out; None before that.
+        pid: The process that trains; None if unknown.
         process: Tells that process from a later one of the same pid, where the
             system can; None elsewhere.
         finished_at: When the status last became a final one; None while under way.
+        targets: What the scenario wanted when the run was created, by metric.
+        attempt: How often it was begun or resumed.
+        last_seq: Events in its log.
     """
 
     id: str
@@ -61,27 +69,9 @@ class RunRow:
     created_at: float
     updated_at: float
     finished_at: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class PointRow:
-    """The metrics of one iteration. A value of None was not a finite number."""
-
-    iteration: int
-    episodes: int
-    values: dict[str, Any]
-    time: float
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationRow:
-    """The metrics of one evaluation on one split."""
-
-    split: str
-    iteration: int
-    episodes: int
-    metrics: dict[str, Any]
-    time: float
+    targets: dict[str, float]
+    attempt: int
+    last_seq: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +79,13 @@ class TrajectoryRow:
     """One episode of the sample.
 
     Attributes:
+        attempt: The attempt at the run that played it.
         number: Its place among the trajectories of its iteration.
         success: None if it was never judged; the store counts it as failed.
         data: The whole trajectory as it was given, `steps` included.
     """
 
+    attempt: int
     iteration: int
     number: int
     success: bool | None

@@ -4,14 +4,38 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Double, ForeignKey, MetaData
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Dialect,
+    Double,
+    ForeignKey,
+    Index,
+    MetaData,
+    String,
+    TypeDecorator,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 # Kept beside the migrations so that a store that is up to date opens without alembic.
-REVISIONS: tuple[str, ...] = ("0001",)
+REVISIONS: tuple[str, ...] = ("0001", "0002")
 """Every revision of the schema, oldest first."""
 
 Json = dict[str, Any]
+
+
+class Text(TypeDecorator[str]):
+    """Text that every database takes: PostgreSQL knows neither NUL nor half a pair."""
+
+    impl = String
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """The text with what no database takes replaced."""
+        if value is None:
+            return None
+        clean = value.replace("\0", "\ufffd")
+        return clean.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 class Base(DeclarativeBase):
@@ -26,7 +50,11 @@ class Base(DeclarativeBase):
             "ix": "ix_%(table_name)s_%(column_0_name)s",
         }
     )
-    type_annotation_map = {Json: JSON(none_as_null=True), float: Double()}
+    type_annotation_map = {
+        Json: JSON(none_as_null=True),
+        float: Double(),
+        str: Text(),
+    }
 
 
 def _run_key(*, primary_key: bool = True, index: bool = False) -> Mapped[str]:
@@ -36,7 +64,11 @@ def _run_key(*, primary_key: bool = True, index: bool = False) -> Mapped[str]:
 
 
 class Run(Base):
-    """One training run."""
+    """One training run.
+
+    `attempt` counts how often it was begun or resumed, `last_seq` the events of its
+    log. Whoever appends to the log changes `last_seq` first, and so waits for others.
+    """
 
     __tablename__ = "runs"
 
@@ -59,31 +91,23 @@ class Run(Base):
     created_at: Mapped[float]
     updated_at: Mapped[float]
     finished_at: Mapped[float | None]
+    targets: Mapped[Json]
+    attempt: Mapped[int]
+    last_seq: Mapped[int] = mapped_column(BigInteger)
 
 
-class Point(Base):
-    """The metrics of one iteration."""
+class LogEntry(Base):
+    """One event of a run. Rows are added and never changed."""
 
-    __tablename__ = "points"
-
-    run_id: Mapped[str] = _run_key()
-    iteration: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    episodes: Mapped[int]
-    values: Mapped[Json]
-    time: Mapped[float]
-
-
-class Evaluation(Base):
-    """The metrics of one evaluation on one split."""
-
-    __tablename__ = "evaluations"
+    __tablename__ = "events"
+    __table_args__ = (Index("ix_events_run_id_kind_seq", "run_id", "kind", "seq"),)
 
     run_id: Mapped[str] = _run_key()
-    split: Mapped[str] = mapped_column(primary_key=True)
-    iteration: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    episodes: Mapped[int]
-    metrics: Mapped[Json]
+    seq: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    attempt: Mapped[int]
     time: Mapped[float]
+    kind: Mapped[str]
+    payload: Mapped[Json]
 
 
 class Trajectory(Base):
@@ -98,6 +122,7 @@ class Trajectory(Base):
     task_id: Mapped[str]
     data: Mapped[Json]
     time: Mapped[float]
+    attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
 
 
 class Command(Base):

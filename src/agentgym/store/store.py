@@ -4,35 +4,39 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
-from agentgym.errors import RunNotFoundError, StoreError
+from agentgym.core.events import Event, LoggedEvent, RunStarted
+from agentgym.errors import RunNotFoundError, StoreError, UsageError
 from agentgym.store import processes
-from agentgym.store.encoding import bounded
+from agentgym.store.artifacts import ArtifactStore, FolderArtifacts
+from agentgym.store.encoding import bounded, write_targets
 from agentgym.store.files import file_errors
 from agentgym.store.models import ModelRegistry
 from agentgym.store.rows import (
     RUN_STATUSES,
-    EvaluationRow,
-    PointRow,
+    UNDER_WAY,
     RunFields,
     RunRow,
+    RunStatus,
     TrajectoryRow,
 )
 
 if TYPE_CHECKING:
-    from agentgym.store.queries import Queries
+    from agentgym.store.queries import Key, Queries
 
-_UNDER_WAY = ("running", "paused")
+LOST_AFTER = 30.0
+"""Seconds without a heartbeat after which a run's process counts as gone."""
 
 
 class Store(ModelRegistry):
-    """Runs, metrics, trajectories, commands and models under one home folder.
+    """Runs, events, trajectories, commands and models under one home folder.
 
     Several processes and threads may use one home at the same time. Every method is
     one transaction: it happens as a whole or not at all.
@@ -41,11 +45,15 @@ class Store(ModelRegistry):
         home: The folder; `$AGENTGYM_HOME` or `./.agentgym` by default. Made if missing.
         url: Another database than `agentgym.db` in the home, such as
             `postgresql+psycopg://user:password@host/name`; `$AGENTGYM_DATABASE_URL`
-            by default. Models and run folders stay in the home.
+            by default.
+        artifacts: Where models and checkpoints are kept; the folder
+            `$AGENTGYM_ARTIFACTS`, or the home, by default. Machines that share a
+            database share this too.
 
     Attributes:
         runs_dir: Where runs keep their files. The store does not make it.
-        models_dir: Where models live, one folder for each version.
+        models_dir: Where models are on this machine, a folder for each version.
+        artifacts: Where models and checkpoints are kept.
 
     Raises:
         StoreError: The home or the database cannot be used.
@@ -58,11 +66,19 @@ class Store(ModelRegistry):
     max_successes: ClassVar[int] = 100
     """Successful trajectories that are kept for each run."""
 
-    def __init__(self, home: Path | None = None, url: str | None = None) -> None:
+    def __init__(
+        self,
+        home: Path | None = None,
+        url: str | None = None,
+        artifacts: ArtifactStore | None = None,
+    ) -> None:
         chosen = home or os.environ.get("AGENTGYM_HOME") or ".agentgym"
         self.home = Path(chosen).expanduser().absolute()
         self.runs_dir = self.home / "runs"
         self.models_dir = self.home / "models"
+        self.artifacts = artifacts or FolderArtifacts(
+            Path(os.environ.get("AGENTGYM_ARTIFACTS") or self.home).expanduser()
+        )
         # SQLAlchemy takes a third of a second to import; --help must not wait for it.
         from sqlalchemy.engine import URL
 
@@ -106,11 +122,13 @@ class Store(ModelRegistry):
         engine: str,
         seed: int | None,
         config: dict[str, Any],
+        targets: Mapping[str, float] | None = None,
+        status: RunStatus = "running",
     ) -> None:
-        """Adds a run with status "running", carried out by this process.
+        """Adds a run: "running" in this process, or "queued".
 
         Raises:
-            StoreError: There is a run of that id already.
+            StoreError: A run with this id exists.
         """
         from agentgym.store.database import ConflictError
 
@@ -124,16 +142,19 @@ class Store(ModelRegistry):
                     engine=engine,
                     seed=seed,
                     config=config,
-                    status="running",
+                    status=status,
                     episodes=0,
-                    heartbeat=now,
+                    targets=write_targets(targets or {}),
+                    attempt=0,
+                    last_seq=0,
+                    heartbeat=queries.now(),
                     created_at=now,
                     updated_at=now,
-                    **processes.columns(os.getpid()),
+                    **processes.columns(None if status == "queued" else os.getpid()),
                 )
         except ConflictError as error:
             raise StoreError(
-                f"There is a run '{run_id}' already: resume it, or choose another id."
+                f"Run '{run_id}' already exists. Resume it, or choose another id."
             ) from error
 
     def update_run(self, run_id: str, **fields: Unpack[RunFields]) -> None:
@@ -141,29 +162,26 @@ class Store(ModelRegistry):
 
         Args:
             run_id: The whole id.
-            **fields: See `RunFields`. `pid` is a process on this host: whoever resumes
-                a run passes its own.
+            **fields: See `RunFields`. `pid` is a process on this host.
 
         Raises:
             RunNotFoundError: There is no such run.
             TypeError: There is no such field.
             ValueError: There is no such status.
         """
-        unknown = fields.keys() - RunFields.__annotations__.keys()
-        if unknown:
-            raise TypeError(f"A run has no field {', '.join(sorted(unknown))}.")
-        values: dict[str, Any] = {**fields, "updated_at": time.time()}
-        if "status" in fields:
-            status = fields["status"]
-            if status not in RUN_STATUSES:
-                known = ", ".join(RUN_STATUSES)
-                raise ValueError(f"A run cannot be '{status}'; it can be {known}.")
-            done = status not in _UNDER_WAY
-            values["finished_at"] = values["updated_at"] if done else None
-        if "pid" in fields:
-            values |= processes.columns(fields["pid"])
+        values = _checked(fields)
         with self._database.write() as queries:
             if not queries.update_run(run_id, values):
+                raise _no_run(run_id, queries)
+
+    def delete_run(self, run_id: str) -> None:
+        """Deletes a run with all that is known of it. Its files and model stay.
+
+        Raises:
+            RunNotFoundError: There is no such run.
+        """
+        with self._database.write() as queries:
+            if not queries.delete_run(run_id):
                 raise _no_run(run_id, queries)
 
     def get_run(self, run_id: str) -> RunRow:
@@ -185,69 +203,119 @@ class Store(ModelRegistry):
                 found = queries.runs_like(run_id, limit=10) if run_id else []
             if not found:
                 raise _no_run(run_id, queries)
+            now = queries.now()
         if len(found) > 1:
-            hint = "Several ids begin so: give more of it."
-            raise RunNotFoundError(run_id, [run.id for run in found], hint)
-        return _as_seen_now(found[0])
+            raise RunNotFoundError(
+                run_id,
+                [run.id for run in found],
+                "Several runs match. Type more of the id.",
+            )
+        return _as_seen(found[0], now)
 
     def list_runs(self, limit: int = 50) -> list[RunRow]:
         """Returns the newest runs, newest first."""
         with self._database.read() as queries:
-            return [_as_seen_now(run) for run in queries.runs_like("", limit)]
+            now = queries.now()
+            return [_as_seen(run, now) for run in queries.runs_like("", limit)]
 
-    # Metrics
+    # Events
 
-    def add_points(
-        self, run_id: str, points: Sequence[tuple[int, int, dict[str, Any]]]
-    ) -> None:
-        """Stores metrics: (iteration, episodes, values) for each iteration.
+    def begin_attempt(self, run_id: str) -> int:
+        """Makes this process the one that carries out a run, which is then "running".
 
-        An iteration that is there already is replaced. Numbers that are not finite
-        are stored as None.
+        Returns:
+            The attempt's number, for `append_events`. Earlier attempts can no longer
+            append.
 
         Raises:
             RunNotFoundError: There is no such run.
+            UsageError: Another process carries it out.
         """
-        with self._write_to(run_id) as queries:
-            queries.put_points(run_id, points)
+        with self._database.write() as queries:
+            queries.lock()
+            run = queries.run(run_id)
+            if run is None:
+                raise _no_run(run_id, queries)
+            now = queries.now()
+            owner = processes.columns(os.getpid())
+            own = owner == {name: getattr(run, name) for name in owner}
+            if run.attempt and not own and _as_seen(run, now).status in UNDER_WAY:
+                raise UsageError(
+                    f"Run '{run_id}' is already running in process {run.pid} on"
+                    f" {run.host}. Wait for it, or stop it first."
+                )
+            values = {
+                **owner,
+                "status": "running",
+                "error": None,
+                "result": None,
+                "finished_at": None,
+                "heartbeat": now,
+                "updated_at": time.time(),
+            }
+            return queries.begin_attempt(run_id, values)
 
-    def points(self, run_id: str) -> list[PointRow]:
-        """Returns the metrics of a run, by iteration."""
-        with self._database.read() as queries:
-            return queries.points(run_id)
-
-    def add_evaluation(
+    def append_events(
         self,
         run_id: str,
-        split: str,
-        iteration: int,
-        episodes: int,
-        metrics: dict[str, Any],
-    ) -> None:
-        """Stores an evaluation, in place of one of the same split and iteration.
+        attempt: int,
+        events: Sequence[Event],
+        **fields: Unpack[RunFields],
+    ) -> int:
+        """Adds events to the log of a run, and changes fields of the run with them.
+
+        Returns:
+            The `seq` of the last one. Within a run they count up without gaps, also
+            when several processes write.
 
         Raises:
             RunNotFoundError: There is no such run.
+            StoreError: A later attempt has begun, or an event can't be stored.
         """
-        with self._write_to(run_id) as queries:
-            queries.put_evaluation(
-                run_id=run_id,
-                split=split,
-                iteration=iteration,
-                episodes=episodes,
-                metrics=metrics,
-                time=time.time(),
-            )
+        values = _checked(fields)
+        with self._database.write() as queries:
+            last = queries.append_events(run_id, attempt, events, values)
+            if last is None:
+                if queries.run(run_id) is None:
+                    raise _no_run(run_id, queries)
+                raise StoreError(
+                    f"Run '{run_id}' was resumed elsewhere, so this process can't"
+                    " continue it."
+                )
+        return last
 
-    def evaluations(self, run_id: str, split: str | None = None) -> list[EvaluationRow]:
-        """Returns the evaluations of a run, by iteration."""
+    def beat(self, run_id: str, attempt: int) -> bool:
+        """Says that the process of a run is alive; False if a later attempt began."""
+        with self._database.write() as queries:
+            values = {"heartbeat": queries.now()}
+            return queries.append_events(run_id, attempt, (), values) is not None
+
+    def events(
+        self,
+        run_id: str,
+        after: int = 0,
+        limit: int | None = None,
+        kinds: Sequence[str] = (),
+    ) -> list[LoggedEvent]:
+        """Returns the log of a run, in order.
+
+        Args:
+            run_id: The whole id.
+            after: Leave out events up to this `seq`.
+            limit: How many at most.
+            kinds: Only these, such as "warned"; all by default.
+        """
         with self._database.read() as queries:
-            return queries.evaluations(run_id, split)
+            return queries.events(run_id, after, limit, kinds)
 
     # Trajectories
 
     def add_trajectories(
-        self, run_id: str, iteration: int, trajectories: Sequence[dict[str, Any]]
+        self,
+        run_id: str,
+        attempt: int,
+        iteration: int,
+        trajectories: Sequence[dict[str, Any]],
     ) -> None:
         """Adds an iteration's episodes to the run's bounded sample.
 
@@ -257,6 +325,7 @@ class Store(ModelRegistry):
 
         Args:
             run_id: The whole id.
+            attempt: From `begin_attempt`.
             iteration: The iteration that sampled them.
             trajectories: Each with `success` (None counts as failed), `task_id` and
                 `steps`; whatever else it holds is kept as well.
@@ -280,17 +349,21 @@ class Store(ModelRegistry):
             for number, trajectory in kept
         ]
         with self._write_to(run_id) as queries:
-            queries.replace_trajectories(run_id, iteration, rows)
-            for is_failed, keep in (
-                (True, self.max_failures),
-                (False, self.max_successes),
-            ):
-                queries.drop_oldest_trajectories(run_id, failed=is_failed, keep=keep)
+            queries.replace_trajectories(run_id, attempt, iteration, rows)
+            everything = queries.trajectory_keys(run_id)
+            if len(everything) > min(self.max_failures, self.max_successes):
+                valid = _valid(everything, queries, run_id)
+                bad = [key for key in valid if not everything[key]]
+                good = [key for key in valid if everything[key]]
+                keep = {*bad[: self.max_failures], *good[: self.max_successes]}
+                queries.delete_trajectories(run_id, list(everything.keys() - keep))
 
     def trajectories(
         self, run_id: str, *, failed: bool | None = None, limit: int = 20
     ) -> list[TrajectoryRow]:
         """Returns trajectories of the sample, newest first.
+
+        Those of iterations that a later attempt made again are left out.
 
         Args:
             run_id: The whole id.
@@ -298,15 +371,13 @@ class Store(ModelRegistry):
             limit: How many at most.
         """
         with self._database.read() as queries:
-            return queries.trajectories(run_id, failed, limit)
-
-    def forget_after(self, run_id: str, iteration: int) -> None:
-        """Drops points, evaluations and trajectories of later iterations.
-
-        For a run that resumes from a checkpoint of `iteration`.
-        """
-        with self._database.write() as queries:
-            queries.forget_after(run_id, iteration)
+            everything = queries.trajectory_keys(run_id)
+            chosen = [
+                key
+                for key in _valid(everything, queries, run_id)
+                if failed is None or failed is not everything[key]
+            ]
+            return queries.trajectories(run_id, chosen[:limit])
 
     # Commands
 
@@ -351,10 +422,51 @@ class Store(ModelRegistry):
             raise
 
 
-def _as_seen_now(run: RunRow) -> RunRow:
-    if run.status in _UNDER_WAY and processes.is_gone(run.pid, run.host, run.process):
+def _checked(fields: RunFields) -> dict[str, Any]:
+    """The columns that a change of these fields sets."""
+    unknown = fields.keys() - RunFields.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"A run has no field {', '.join(sorted(unknown))}.")
+    values: dict[str, Any] = {**fields, "updated_at": time.time()}
+    if "status" in fields:
+        status = fields["status"]
+        if status not in RUN_STATUSES:
+            known = ", ".join(RUN_STATUSES)
+            raise ValueError(f"Invalid run status '{status}'. Valid: {known}.")
+        done = status not in UNDER_WAY
+        values["finished_at"] = values["updated_at"] if done else None
+    if "pid" in fields:
+        values |= processes.columns(fields["pid"])
+    return values
+
+
+def _as_seen(run: RunRow, now: float) -> RunRow:
+    """The run, with a status that knows whether its process is still there."""
+    lost = run.heartbeat is not None and now - run.heartbeat > LOST_AFTER
+    if run.status in UNDER_WAY and (
+        lost or processes.is_gone(run.pid, run.host, run.process)
+    ):
         return dataclasses.replace(run, status="interrupted")
     return run
+
+
+def _valid(keys: Iterable[Key], queries: Queries, run_id: str) -> list[Key]:
+    """The trajectories that no later attempt made again."""
+    last: dict[int, float] = {}
+    resumed = math.inf
+    for start in reversed(queries.events(run_id, 0, None, (RunStarted.kind,))):
+        last[start.attempt] = resumed
+        if isinstance(start.event, RunStarted):
+            at = start.event.resumed_from
+            resumed = min(resumed, -1 if at is None else at)
+    newest: dict[int, int] = {}
+    for attempt, iteration, _ in keys:
+        newest[iteration] = max(attempt, newest.get(iteration, 0))
+    return [
+        key
+        for key in keys
+        if key[0] == newest[key[1]] and key[1] <= last.get(key[0], math.inf)
+    ]
 
 
 def _no_run(run_id: str, queries: Queries) -> RunNotFoundError:

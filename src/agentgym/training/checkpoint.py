@@ -6,18 +6,14 @@ its header, where an array stands as `{"$array": "<number>"}`. Nothing in it is 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agentgym.core.trajectory import Trajectory
 from agentgym.errors import FailureBudgetExceeded, FormatError, StoreError
-from agentgym.utils.files import atomic_path
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -106,12 +102,28 @@ class Checkpoint:
     best: dict[str, Any]
 
 
+class Blobs(Protocol):
+    """Keeps the files of a run; see `store.artifacts`."""
+
+    def location(self, name: str) -> str:
+        """Where a file is, for people."""
+
+    def write(self, name: str, data: bytes, previous: str | None = None) -> None:
+        """Writes a file whole or not at all; keeps what it replaces as `previous`."""
+
+    def read(self, name: str) -> bytes:
+        """Reads a file."""
+
+    def delete(self, name: str) -> None:
+        """Deletes a file, if there is one."""
+
+
 class CheckpointFolder:
     """Keeps the newest checkpoint of a run and the one before it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / FILE
-        self.previous = folder / PREVIOUS
+    def __init__(self, blobs: Blobs) -> None:
+        self.path = blobs.location(FILE)
+        self._blobs = blobs
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Writes the checkpoint; whatever happens meanwhile, an older one stays.
@@ -127,10 +139,7 @@ class CheckpointFolder:
             }
         )
         try:
-            with atomic_path(self.path) as temporary:
-                temporary.write_bytes(data)
-                with contextlib.suppress(FileNotFoundError):
-                    os.replace(self.path, self.previous)
+            self._blobs.write(FILE, data, previous=PREVIOUS)
         except OSError as error:
             raise StoreError(
                 f"Cannot write {self.path}: {error.strerror or error}. Free some space "
@@ -139,8 +148,8 @@ class CheckpointFolder:
 
     def clear(self) -> None:
         """Removes the checkpoints of a run that needs them no more."""
-        for path in (self.path, self.previous):
-            path.unlink(missing_ok=True)
+        for name in (FILE, PREVIOUS):
+            self._blobs.delete(name)
 
     def load(self) -> tuple[Checkpoint | None, str]:
         """Reads the newest checkpoint that can be read.
@@ -151,20 +160,39 @@ class CheckpointFolder:
         Raises:
             FormatError: There is one, but none can be read.
         """
-        found = [path for path in (self.path, self.previous) if path.exists()]
         problem: FormatError | None = None
-        for path in found:
+        for name in (FILE, PREVIOUS):
             try:
-                checkpoint = _read(path)
+                checkpoint = self._read(name)
+            except FileNotFoundError:
+                continue
             except FormatError as error:
                 problem = problem or error
             else:
                 return checkpoint, "" if problem is None else (
-                    f"{problem} Going on from the checkpoint before it."
+                    f"{problem} The run resumes from the checkpoint before it."
                 )
         if problem is not None:
             raise FormatError(f"{problem} The run cannot be resumed: start a new one.")
         return None, ""
+
+    def _read(self, name: str) -> Checkpoint:
+        path = self._blobs.location(name)
+        try:
+            data = self._blobs.read(name)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise FormatError(
+                f"{path} cannot be read: {error.strerror or error}."
+            ) from None
+        tree = unpack(data, path)
+        try:
+            return Checkpoint(
+                Progress(**tree["progress"]), dict(tree["policy"]), dict(tree["best"])
+            )
+        except (KeyError, TypeError, ValueError):
+            raise FormatError(f"{path} is damaged.") from None
 
 
 def pack(tree: Mapping[str, Any]) -> bytes:
@@ -205,22 +233,6 @@ def unpack(data: bytes, name: str) -> dict[str, Any]:
     except (SafetensorError, ValueError, KeyError, TypeError):
         raise FormatError(f"{name} is damaged.") from None
     return tree
-
-
-def _read(path: Path) -> Checkpoint:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise FormatError(
-            f"{path} cannot be read: {error.strerror or error}."
-        ) from None
-    tree = unpack(data, str(path))
-    try:
-        return Checkpoint(
-            Progress(**tree["progress"]), dict(tree["policy"]), dict(tree["best"])
-        )
-    except (KeyError, TypeError, ValueError):
-        raise FormatError(f"{path} is damaged.") from None
 
 
 def _header(data: bytes) -> dict[str, str] | None:

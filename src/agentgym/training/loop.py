@@ -120,7 +120,7 @@ def run_training(
         saved = time.perf_counter()
         progress.seconds = saved - began
         checkpoints.save(Checkpoint(progress, policy.state(), best))
-        events.emit(CheckpointSaved(progress.iteration, str(checkpoints.path)))
+        events.emit(CheckpointSaved(progress.iteration, checkpoints.path))
 
     def measure() -> None:
         nonlocal best
@@ -319,16 +319,17 @@ def apply_commands(
             events.emit(Warned(complaint))
         if changes := control.take_adjustments():
             progress.settings.update(changes)
-            save()
+            # Before the checkpoint, as all that is not to be said again.
             events.emit(Adjusted(progress.iteration, changes))
+            save()
         if control.interrupted:
             save()
             raise KeyboardInterrupt
         if control.stop_reason is not None:
             # What was asked for is what has been done.
             progress.settings["episodes"] = progress.episodes
-            save()
             events.emit(RunStopped(control.stop_reason))
+            save()
             break
         if not control.paused:
             break

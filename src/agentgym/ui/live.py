@@ -1,23 +1,21 @@
-"""What people watch while a training runs.
+"""What people watch while a training runs: a `RunView`, drawn.
 
-`Progress` folds a run's events into what there is to show; it knows no terminal.
 `LiveView` draws it with rich on a terminal, `PlainView` prints a line for every
 evaluation elsewhere. Both are listeners: pass one to the trainer.
 
-    with view(console, Progress()) as listener:
+    with view(console, RunView()) as listener:
         Trainer(config, listeners=[listener]).train()
 """
 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from agentgym.core import events
+from agentgym.runs.view import RunView
 from agentgym.ui.charts import UNICODE, Glyphs, Point, legend, line_chart
 from agentgym.ui.tables import (
     bounds,
@@ -32,158 +30,18 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-Clock = Callable[[], float]
+Said = events.Event | events.LoggedEvent
 
 _REDRAW_SECONDS = 0.25
 _FAILURES_SHOWN = 4
 _LINES_AROUND_THE_CHART = 15
-_LAST_PHASE = "measuring on held-out tasks"
-
-
-@dataclass
-class Progress:
-    """Where a run stands.
-
-    Attributes:
-        phase: What is being done now, in words.
-        target: Reliability that training aims at; None if nobody said.
-        baseline: The untrained policy's metrics on the validation tasks.
-        evaluations: (episodes, metrics) on the validation tasks, oldest first.
-        values: Of the last iteration; see `IterationDone`.
-        counts: Sums over all iterations that this process saw.
-        failures: Single episodes that failed in the last evaluation.
-    """
-
-    target: float | None = None
-    clock: Clock = time.monotonic
-    run_id: str = ""
-    config: dict[str, Any] = field(default_factory=dict)
-    phase: str = "starting"
-    episodes: int = 0
-    baseline: dict[str, Any] | None = None
-    evaluations: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
-    values: dict[str, Any] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
-    failures: list[dict[str, Any]] = field(default_factory=list)
-    _began: tuple[float, int] | None = None
-
-    @property
-    def total(self) -> int:
-        """Episodes asked for."""
-        return int(self.config.get("episodes") or 0)
-
-    @property
-    def rate(self) -> float | None:
-        """Episodes in a second, evaluations included; None before there are any."""
-        if self._began is None:
-            return None
-        started, before = self._began
-        seconds = self.clock() - started
-        done = self.episodes - before
-        return done / seconds if seconds > 0 and done > 0 else None
-
-    @property
-    def remaining(self) -> float | None:
-        """Seconds that training will still take if it goes on like this."""
-        rate = self.rate
-        return max(0, self.total - self.episodes) / rate if rate else None
-
-    def __call__(self, event: events.Event) -> None:
-        """Takes note of an event."""
-        match event:
-            case events.RunStarted():
-                self.start(event.run_id, event.config)
-                if event.resumed_from is not None:
-                    self.phase = "training"
-            case events.BaselineMeasured():
-                self.measure_baseline(event.metrics)
-                self.failures = _failed(event.sample)
-                self.phase = "training"
-                self._began = (self.clock(), self.episodes)
-            case events.IterationDone():
-                if self._began is None:
-                    self._began = (self.clock(), event.episodes)
-                self.iterate(event.episodes, event.values)
-            case events.EvaluationDone(split="validation"):
-                self.evaluate(event.episodes, event.metrics)
-                self.failures = _failed(event.sample)
-                low = bounds(event.metrics, "tool_reliability")[0]
-                if low is not None and self.target is not None and low > self.target:
-                    self.phase = _LAST_PHASE
-            case events.Paused():
-                self.phase = "paused"
-            case events.Resumed():
-                self.phase = "training"
-                self._began = (self.clock(), self.episodes)
-            case events.Adjusted():
-                self.config = {**self.config, **event.changes}
-            case events.RunStopped():
-                self.phase = event.reason
-            case events.RunFinished():
-                self.phase = "finished"
-            case events.RunFailed():
-                self.phase = "failed"
-
-    def start(self, run_id: str, config: Mapping[str, Any]) -> None:
-        """A run began or went on."""
-        self.run_id, self.config = run_id, dict(config)
-        self.phase = "measuring the untrained policy"
-        self.target = self.config.get("target_reliability") or self.target
-
-    def measure_baseline(self, metrics: Mapping[str, Any]) -> None:
-        """The untrained policy was measured; that is also the curve's first point."""
-        self.baseline = dict(metrics)
-        self.evaluate(0, metrics)
-
-    def iterate(self, episodes: int, values: Mapping[str, Any]) -> None:
-        """One more update was made."""
-        self.episodes, self.values = episodes, dict(values)
-        self.phase = "training"
-        for name in (
-            "groups",
-            "groups_without_variance",
-            "clipped",
-            "broken",
-            "unrewarded",
-        ):
-            more = int(values.get(name) or 0)
-            self.counts[name] = self.counts.get(name, 0) + more
-        if self.total and episodes >= self.total:
-            self.phase = _LAST_PHASE
-
-    def evaluate(self, episodes: int, metrics: Mapping[str, Any]) -> None:
-        """The policy was measured on the validation tasks."""
-        self.evaluations = [e for e in self.evaluations if e[0] < episodes]
-        self.evaluations.append((episodes, dict(metrics)))
-
-    def points(self) -> list[Point]:
-        """The curve of reliability with its intervals."""
-        points = []
-        for episodes, metrics in self.evaluations:
-            value = metrics.get("tool_reliability")
-            if value is not None:
-                low, high = bounds(metrics, "tool_reliability")
-                points.append(Point(episodes, value, low, high))
-        return points
-
-    def lines(self) -> list[str]:
-        """A line of text for each evaluation."""
-        return [
-            _evaluation_line(episodes, metrics)
-            for episodes, metrics in self.evaluations
-        ]
-
-    @property
-    def baseline_reliability(self) -> float | None:
-        """The untrained policy's reliability on the validation tasks."""
-        return None if self.baseline is None else self.baseline.get("tool_reliability")
 
 
 class PlainView:
     """Prints a line for each evaluation, for logs and pipes."""
 
-    def __init__(self, write: Callable[[str], None], progress: Progress) -> None:
-        self.progress = progress
+    def __init__(self, write: Callable[[str], None], run: RunView) -> None:
+        self.run = run
         self._write = write
 
     def __enter__(self) -> Self:
@@ -198,10 +56,10 @@ class PlainView:
     ) -> None:
         """Nothing to clear away."""
 
-    def __call__(self, event: events.Event) -> None:
+    def __call__(self, said: Said) -> None:
         """Prints what is worth a line."""
-        progress = self.progress
-        progress(event)
+        self.run.apply(said)
+        run, event = self.run, _event(said)
         match event:
             case events.RunStarted():
                 again = (
@@ -209,11 +67,11 @@ class PlainView:
                     if event.resumed_from is None
                     else f", resumed from iteration {event.resumed_from}"
                 )
-                self._write(f"run {event.run_id}: {_title(progress)}{again}")
+                self._write(f"run {event.run_id}: {_title(run)}{again}")
             case events.BaselineMeasured():
                 self._write(_evaluation_line(0, event.metrics))
             case events.EvaluationDone(split="validation"):
-                left = progress.remaining
+                left = run.remaining
                 extra = "" if left is None else f"  {duration(left)} left"
                 self._write(_evaluation_line(event.episodes, event.metrics) + extra)
             case events.Paused():
@@ -239,13 +97,13 @@ class LiveView:
     def __init__(
         self,
         console: Console,
-        progress: Progress,
+        run: RunView,
         *,
         glyphs: Glyphs = UNICODE,
     ) -> None:
         from rich.live import Live
 
-        self.progress = progress
+        self.run = run
         self._console = console
         self._glyphs = glyphs
         self._live = Live(
@@ -270,41 +128,56 @@ class LiveView:
         self.draw()
         self._live.stop()
 
-    def __call__(self, event: events.Event) -> None:
+    def __call__(self, said: Said) -> None:
         """Takes note of an event and redraws, if that was not done just now."""
-        self.progress(event)
+        self.run.apply(said)
+        event = _event(said)
         if isinstance(event, events.Warned):
             self._console.print(
                 f"warning: {event.text}", style="yellow", markup=False, highlight=False
             )
         frequent = isinstance(event, events.IterationDone | events.CheckpointSaved)
-        if not frequent or self.progress.clock() - self._drawn >= _REDRAW_SECONDS:
+        if not frequent or self.run.clock() - self._drawn >= _REDRAW_SECONDS:
             self.draw()
 
     def draw(self) -> None:
         """Draws now."""
         self._live.update(
-            picture(self.progress, *self._console.size, glyphs=self._glyphs),
+            picture(self.run, *self._console.size, glyphs=self._glyphs),
             refresh=True,
         )
-        self._drawn = self.progress.clock()
+        self._drawn = self.run.clock()
 
 
 def view(
-    console: Console, progress: Progress, *, glyphs: Glyphs = UNICODE
+    console: Console, run: RunView, *, glyphs: Glyphs = UNICODE
 ) -> LiveView | PlainView:
     """The view that suits the console: live on a terminal, lines elsewhere."""
     if console.is_terminal and not console.is_dumb_terminal:
-        return LiveView(console, progress, glyphs=glyphs)
+        return LiveView(console, run, glyphs=glyphs)
 
     def write(line: str) -> None:
         print(line, file=console.file or sys.stderr, flush=True)
 
-    return PlainView(write, progress)
+    return PlainView(write, run)
+
+
+def curve(run: RunView) -> list[Point]:
+    """The curve of reliability on the validation tasks, with its intervals."""
+    return [
+        Point(one.episodes, value, *bounds(one.metrics, "tool_reliability"))
+        for one in run.evaluations
+        if (value := one.metrics.get("tool_reliability")) is not None
+    ]
+
+
+def untrained(run: RunView) -> float | None:
+    """The untrained policy's reliability on the validation tasks."""
+    return (run.baseline or {}).get("tool_reliability")
 
 
 def picture(
-    progress: Progress, width: int, height: int, *, glyphs: Glyphs = UNICODE
+    run: RunView, width: int, height: int, *, glyphs: Glyphs = UNICODE
 ) -> RenderableType:
     """The whole view of a run, for a rich console of that size."""
     from rich.console import Group
@@ -316,40 +189,40 @@ def picture(
     bar = Table.grid(padding=(0, 1), expand=False)
     bar.add_row(
         ProgressBar(
-            total=max(1, progress.total),
-            completed=progress.episodes,
+            total=max(1, run.total),
+            completed=run.episodes,
             width=max(10, min(40, width - 50)),
         ),
-        Text(_counter_text(progress)),
+        Text(_counter_text(run)),
     )
-    points = progress.points()
-    baseline = progress.baseline_reliability
+    points = curve(run)
+    baseline = untrained(run)
     parts: list[RenderableType] = [
-        Text(_title(progress), "bold", no_wrap=True, overflow="ellipsis"),
+        Text(_title(run), "bold", no_wrap=True, overflow="ellipsis"),
         bar,
-        _reliability_text(progress),
+        _reliability_text(run),
         line_chart(
             points,
             width=width,
             height=max(4, min(11, height - _LINES_AROUND_THE_CHART)),
             baseline=baseline,
-            target=progress.target,
-            x_max=progress.total,
+            target=run.target,
+            x_max=run.total,
             glyphs=glyphs,
         ).rich(),
         legend(
             baseline=baseline,
-            target=progress.target,
+            target=run.target,
             band=any(point.low is not None for point in points),
             glyphs=glyphs,
         ).rich(),
     ]
-    if progress.values:
-        parts.append(Text(_sampled_text(progress.values), "dim"))
-        parts.append(_warning_counts(progress))
-        if figures := _figures_text(progress.values):
+    if run.values:
+        parts.append(Text(_sampled_text(run.values), "dim"))
+        parts.append(_warning_counts(run))
+        if figures := _figures_text(run.values):
             parts.append(Text(figures, "dim", no_wrap=True, overflow="ellipsis"))
-    if progress.failures:
+    if run.failures:
         parts.append(Text("Latest failures (validation)", "bold"))
         parts += [
             Text(
@@ -358,48 +231,48 @@ def picture(
                 no_wrap=True,
                 overflow="ellipsis",
             )
-            for failure in progress.failures[:_FAILURES_SHOWN]
+            for failure in run.failures[:_FAILURES_SHOWN]
         ]
     return Group(*parts)
 
 
-def _title(progress: Progress) -> str:
-    config = progress.config
+def _title(run: RunView) -> str:
+    config = run.config
     if not config:
-        return progress.phase
+        return run.phase
     return (
         f"{config.get('scenario')}, policy {config.get('policy')}, seed"
-        f" {config.get('seed')}, {number(progress.total)} episodes"
+        f" {config.get('seed')}, {number(run.total)} episodes"
     )
 
 
-def _counter_text(progress: Progress) -> str:
-    text = f"{progress.episodes:,} / {progress.total:,} episodes"
-    if progress.rate:
-        text += f"  {progress.rate:,.0f}/s"
-    if progress.phase != "training":
-        return f"{text}  {progress.phase}"
-    left = progress.remaining
+def _counter_text(run: RunView) -> str:
+    text = f"{run.episodes:,} / {run.total:,} episodes"
+    if run.rate:
+        text += f"  {run.rate:,.0f}/s"
+    if run.phase != "training":
+        return f"{text}  {run.phase}"
+    left = run.remaining
     return text if left is None else f"{text}  {duration(left)} left"
 
 
-def _reliability_text(progress: Progress) -> Text:
+def _reliability_text(run: RunView) -> Text:
     from rich.text import Text
 
     text = Text("reliability ")
-    if progress.evaluations:
-        metrics = progress.evaluations[-1][1]
+    if run.evaluations:
+        metrics = run.evaluations[-1].metrics
         value = metrics.get("tool_reliability")
-        target = progress.target
+        target = run.target
         met = value is not None and target is not None and value >= target
         text.append(rate(metrics, "tool_reliability"), "bold green" if met else "bold")
         text.append(f"   success {share(metrics.get('task_success'))}")
     else:
         text.append("not measured yet", "dim")
-    if progress.baseline_reliability is not None:
-        text.append(f"   untrained {share(progress.baseline_reliability)}", "yellow")
-    if progress.target is not None:
-        text.append(f"   target {progress.target:.0%}", "green")
+    if (before := untrained(run)) is not None:
+        text.append(f"   untrained {share(before)}", "yellow")
+    if run.target is not None:
+        text.append(f"   target {run.target:.0%}", "green")
     return text
 
 
@@ -433,11 +306,11 @@ def _figures_text(values: Mapping[str, Any]) -> str:
     )
 
 
-def _warning_counts(progress: Progress) -> Text:
+def _warning_counts(run: RunView) -> Text:
     """What should be rare, counted since the start; red where it happened."""
     from rich.text import Text
 
-    counts = progress.counts
+    counts = run.counts
     groups = counts.get("groups", 0)
     flat = counts.get("groups_without_variance", 0)
     part = f" of {groups:,}" if groups else ""
@@ -455,5 +328,5 @@ def _evaluation_line(episodes: int, metrics: Mapping[str, Any]) -> str:
     )
 
 
-def _failed(sample: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
-    return [episode for episode in sample if not episode.get("success")]
+def _event(said: Said) -> events.Event:
+    return said.event if isinstance(said, events.LoggedEvent) else said
