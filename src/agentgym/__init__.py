@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         RunFinished,
         RunStarted,
         RunStopped,
+        UnknownEvent,
         Warned,
     )
     from agentgym.core.metrics import TrainingMetrics
@@ -71,7 +72,7 @@ _MODULES = {
     "agentgym.core.events": (
         "Adjusted BaselineMeasured CheckpointSaved EvaluationDone Event "
         "IterationDone Paused Resumed RunFailed RunFinished RunStarted RunStopped "
-        "Warned"
+        "UnknownEvent Warned"
     ),
     "agentgym.core.metrics": "TrainingMetrics",
     "agentgym.core.result": "TrainingResult",
@@ -135,6 +136,7 @@ __all__ = [
     "TrainingDiverged",
     "TrainingMetrics",
     "TrainingResult",
+    "UnknownEvent",
     "UsageError",
     "Warned",
     "__version__",

@@ -728,7 +728,7 @@ def test_agents_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         "def wrong(a): pass\n"
         "def wrong_factory(): return wrong\n"
     )
-    (tmp_path / "broken.py").write_text("import nothing_at_all\n")
+    (tmp_path / "agent_with_a_bad_import.py").write_text("import nothing_at_all\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     assert load_agent("mine:agent")(1, 2, 3) == "x"
@@ -738,7 +738,7 @@ def test_agents_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         "mine:nobody": "has no 'nobody'",
         "mine:wrong": "is no agent",
         "mine:wrong_factory": "is no agent",
-        "broken:x": "cannot be imported",
+        "agent_with_a_bad_import:x": "cannot be imported",
         "nowhere:x": "cannot be imported",
     }.items():
         with pytest.raises(UsageError, match=problem):
