@@ -38,11 +38,11 @@ from starlette.routing import Route
 from agentgym.agents.backends import Answered, Backend, Question, Relay
 from agentgym.agents.sessions import (
     MAX_REQUESTS,
-    SamplingSeed,
     Session,
     farewell,
     message_of,
 )
+from agentgym.core.trajectory import EpisodePlan
 from agentgym.episodes.continuity import Context
 from agentgym.episodes.episode import AgentTask, Episode
 from agentgym.errors import ServingError
@@ -138,17 +138,17 @@ class Gateway:
         episode: Episode | None = None,
         *,
         max_requests: int = MAX_REQUESTS,
-        draws: SamplingSeed | None = None,
+        planned: EpisodePlan | None = None,
     ) -> Session:
         """Opens an endpoint.
 
         Args:
             episode: The world in which its agent works.
             max_requests: How often it may ask.
-            draws: What its random draws follow from; by default whoever asks first
-                gets the first draw.
+            planned: Says what its random draws follow from. By default the first
+                request gets the first draw.
         """
-        session = Session(episode, max_requests, draws)
+        session = Session(episode, max_requests, planned)
         self.sessions[session.id] = session
         return session
 
