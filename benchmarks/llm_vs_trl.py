@@ -29,20 +29,19 @@ GROUP = 8
 
 def ours(scenario: Any, updates: int, batch: int) -> tuple[Any, float]:
     """Trains for some updates; returns the policy and CPU seconds for a group."""
-    import numpy as np
-
     from agentgym.core.rewards import assign_advantages
-    from agentgym.policies.base import Sampling
     from agentgym.policies.llm.policy import LlmPolicy
     from agentgym.training.rollout import Rollout
+    from agentgym.training.sampler import Sampler
 
     policy = LlmPolicy()
+    sampler = Sampler(scenario, seed=0)
     rollout = Rollout(scenario, max_steps=10)
     started = time.process_time()
-    for number in range(updates):
-        tasks = scenario.tasks("train", number, batch)
-        sampling = Sampling(np.random.default_rng(number), 0.1)
-        groups = rollout.groups(policy, tasks, 32, sampling, number)
+    for _ in range(updates):
+        plans = sampler.plan(batch, 32, exploration=0.1)
+        groups = rollout.groups(policy, plans)
+        sampler.note(plans, groups)
         assign_advantages(groups, "state", 0.95)
         policy.learn(
             groups,

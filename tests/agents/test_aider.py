@@ -99,7 +99,7 @@ def test_three_tasks(
     assert "+    return a * b" in manager.diffs["wrongly"]
     assert manager.diffs["not at all"] == ""
     for trajectory in played:
-        assert trajectory.failure is None and trajectory.agent == "aider"
+        assert trajectory.failure is None and trajectory.agent_kind == "aider"
         for step in trajectory.steps:
             assert step.sampled is not None and step.sampled.completion
             assert step.reward == trajectory.outcome

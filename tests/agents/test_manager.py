@@ -37,7 +37,7 @@ from agentgym.agents.rollout import AgentRollout
 from agentgym.core.events import IterationDone
 from agentgym.core.task import Task
 from agentgym.core.tools import FailureKind
-from agentgym.core.trajectory import Step, Trajectory
+from agentgym.core.trajectory import EpisodePlan, GroupPlan, Step, Trajectory
 from agentgym.episodes.episode import AgentTask, EnvironmentPool
 from agentgym.errors import FailureBudgetExceeded, UsageError
 from agentgym.policies import registry
@@ -176,13 +176,14 @@ def test_episodes_are_those_of_the_built_in_loop(
             manager = CallableAgentManager(agent, gateway, worlds=worlds, kind="mine")
         played = manager.deploy(tasks)
     assert [_told(t) for t in played] == [_told(t) for t in expected]
-    assert {t.agent for t in played} == {manager.kind}
+    assert {t.agent_kind for t in played} == {manager.kind}
     assert all(s.trace is not None for t in played for s in t.steps if s.calls)
     assert leftovers() == before
 
 
 def _told(trajectory: Trajectory) -> Any:
     told = trajectory.to_dict()
+    del told["agent_kind"]
     for step in told["steps"]:
         del step["latency"]
     return told
@@ -204,8 +205,10 @@ def test_siblings_are_repeated(
     rollout = AgentRollout(
         scenario, lambda gateway: CallableAgentManager(loop, gateway), max_steps=10
     )
-    sampling = Sampling(np.random.default_rng(1), 0.9)
-    groups = rollout.groups(policy, tasks, 8, sampling, seed=3)
+    plans = [
+        GroupPlan(task, 8, (1, 3), i, exploration=0.9) for i, task in enumerate(tasks)
+    ]
+    groups = rollout.groups(policy, plans)
     rollout.close()
     forked = [g for g in groups if len(g.trajectories) > 2]
     assert forked
@@ -219,7 +222,8 @@ def test_siblings_are_repeated(
     # States of siblings have the same names, so that they can be compared.
     for group in forked:
         assert len({t.steps[0].state_key for t in group.trajectories}) == 1
-    assert {share for share, _ in policy.explored} == {FORK_EXPLORATION}
+    assert {share for share, _ in policy.explored} == {0.9, FORK_EXPLORATION}
+    assert {n for share, n in policy.explored if share != 0.9} == {1}
 
 
 def test_an_episode_that_goes_on_from_a_right_step(
@@ -229,8 +233,6 @@ def test_an_episode_that_goes_on_from_a_right_step(
     gates: Gateway,
     tasks: list[Task],
 ) -> None:
-    from agentgym.agents.manager import Assignment
-
     manager = CallableAgentManager(loop, gates, worlds=worlds)
     task = tasks[0]
     for _ in range(40):
@@ -240,7 +242,7 @@ def test_an_episode_that_goes_on_from_a_right_step(
     assert sibling.success
     # As if its last step had been wrong.
     sibling.steps[-1].correct = False
-    ((again,),) = manager.play([Assignment(task, sibling.seed, sibling)])
+    ((again,),) = manager.play([EpisodePlan(task, sibling.seed, sibling)])
     right = len(sibling.steps) - 1
     assert [s.replayed for s in again.steps[:right]] == [True] * right
     assert [s.calls[0].arguments for s in again.steps[:right]] == [
@@ -252,8 +254,6 @@ def test_an_episode_that_goes_on_from_a_right_step(
 def test_an_agent_that_mends_what_it_is_told(
     gates: Gateway, worlds: EnvironmentPool, tasks: list[Task]
 ) -> None:
-    from agentgym.agents.manager import Assignment
-
     told = []
 
     def agent(task: AgentTask, base_url: str, api_key: str) -> str:
@@ -282,7 +282,7 @@ def test_an_agent_that_mends_what_it_is_told(
     own = Step({"content": "by itself"}, correct=True)
     sibling = Trajectory(tasks[0], [own, called, said])
     said.correct = False
-    ((again,),) = manager.play([Assignment(tasks[0], 0, sibling)])
+    ((again,),) = manager.play([EpisodePlan(tasks[0], 0, sibling)])
     assert [s.replayed for s in again.steps] == [True, False]
     assert told[0] == told[1]
 
@@ -298,7 +298,7 @@ def test_several_kinds_in_one_group(
         ]
     )
     played = mixed.deploy(tasks[:6])
-    assert [t.agent for t in played] == ["plain", "async", "program"] * 2
+    assert [t.agent_kind for t in played] == ["plain", "async", "program"] * 2
     assert [t.task.id for t in played] == [t.id for t in tasks[:6]]
     assert all(t.failure is None and t.steps for t in played)
 

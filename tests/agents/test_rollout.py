@@ -144,7 +144,7 @@ def test_kinds_that_earn_more_by_nature_teach_no_more(
         options = {**tiny_scenario.Tiny.options, "bonus": 0}
 
         def broadcast_rewards(self, trajectory: Any) -> list[float]:
-            rich = trajectory.agent == "rich:agent"
+            rich = trajectory.agent_kind == "rich:agent"
             bonus = self.settings["bonus"] if rich else 0
             return [bonus + r for r in super().broadcast_rewards(trajectory)]
 

@@ -17,11 +17,11 @@ from starlette.routing import Route
 
 from agentgym.agents.callables import CallableAgentManager
 from agentgym.agents.gateway import Gateway
-from agentgym.agents.manager import Assignment
 from agentgym.agents.sessions import Session
 from agentgym.agents.upstream import UpstreamBackend
 from agentgym.core.task import Task
 from agentgym.core.tools import FailureKind
+from agentgym.core.trajectory import EpisodePlan
 from agentgym.episodes.episode import AgentTask
 from agentgym.serving.server import Background
 
@@ -348,7 +348,7 @@ def test_a_server_that_fails_costs_the_agents_that_it_failed(gateway: Gateway) -
         Task(f"{i}", ({"role": "user", "content": text},))
         for i, text in enumerate(said)
     ]
-    played = CallableAgentManager(agent, gateway).play([Assignment(t) for t in tasks])
+    played = CallableAgentManager(agent, gateway).play([EpisodePlan(t) for t in tasks])
     failed = FailureKind.UPSTREAM_ERROR
     assert [{t.failure for t in one} for one in played] == [
         {failed},

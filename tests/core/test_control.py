@@ -20,7 +20,7 @@ from agentgym.core.events import (
     Warned,
 )
 from agentgym.errors import ConfigError
-from agentgym.training.checkpoint import Progress
+from agentgym.training.checkpoint import LoopState
 from agentgym.training.loop import apply_commands
 
 
@@ -29,7 +29,7 @@ class Loop:
 
     def __init__(self, control: Control) -> None:
         self.control = control
-        self.progress = Progress(
+        self.progress = LoopState(
             {"learning_rate": 0.1, "episodes": 100}, iteration=3, episodes=48
         )
         self.heard: list[Event] = []

@@ -314,7 +314,7 @@ def test_of_a_repeated_step_no_parameter_is_learned_again() -> None:
 
 def of(kind: str, *values: float) -> Trajectory:
     made = trajectory(values)
-    made.agent = kind
+    made.agent_kind = kind
     return made
 
 

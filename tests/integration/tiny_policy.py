@@ -46,10 +46,8 @@ class TinyPolicy(Policy):
     def decide(
         self, requests: Sequence[DecisionRequest], sampling: Sampling = GREEDY
     ) -> list[Decision]:
-        rngs = [sampling.rng and (r.rng or sampling.rng) for r in requests]
         return [
-            self._decide(request, Sampling(rng, sampling.exploration))
-            for request, rng in zip(requests, rngs, strict=True)
+            self._decide(request, request.sampling(sampling)) for request in requests
         ]
 
     def _decide(self, request: DecisionRequest, sampling: Sampling) -> Decision:
@@ -97,6 +95,13 @@ class TinyPolicy(Policy):
                     stats.steps_learned += 1
         self.updates += 1
         return stats
+
+    def small_trace(self, trace: Any) -> Any:
+        words, tool, p_tool, end, p_code = trace
+        return [words, tool, p_tool.tolist(), end, p_code.tolist()]
+
+    def rebuild(self, traces: Sequence[Any]) -> list[Any]:
+        return [(w, t, np.array(p), e, np.array(c)) for w, t, p, e, c in traces]
 
     def calibrate(self, decisions: Sequence[tuple[float, bool]]) -> None:
         self.calibrated_on = len(decisions)

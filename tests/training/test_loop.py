@@ -288,7 +288,7 @@ def test_a_scenario_without_tasks(
         return [] if wanted == split else draw(self, wanted, seed, count)
 
     monkeypatch.setattr(Tiny, "tasks", tasks)
-    with pytest.raises(ScenarioError, match=f"no tasks of the split '{split}'"):
+    with pytest.raises(ScenarioError, match=f"no tasks in the split '{split}'"):
         _train(tmp_path, episodes=16)
 
 

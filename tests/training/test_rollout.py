@@ -11,7 +11,7 @@ import pytest
 
 from agentgym.core.task import Message, Split, Task
 from agentgym.core.tools import FailureKind, Tool, ToolCall, ToolResult
-from agentgym.core.trajectory import Group, Trajectory
+from agentgym.core.trajectory import Group, GroupPlan, Trajectory
 from agentgym.errors import ScenarioError
 from agentgym.policies.base import GREEDY, Decision, DecisionRequest, Sampling
 from agentgym.scenarios.base import Scenario
@@ -121,7 +121,7 @@ class Typist:
         )
         if pressed == len(word):
             return Decision({"content": "Done."}, "finish", prompt_tokens=7)
-        right = pressed < self.known or request.exploration is not None
+        right = pressed < self.known or request.exploration == FORK_EXPLORATION
         call = ToolCall("press", {"key": word[pressed] if right else "?"})
         message = {"content": None, "tool_calls": [call.to_openai()]}
         return Decision(message, "call", (call,), prompt_tokens=5, trace="mine")
@@ -149,7 +149,9 @@ def make() -> Iterator[Make]:
 def groups(
     rollout: Rollout, policy: Any, tasks: list[Task], size: int, **settings: Any
 ) -> list[Group]:
-    return rollout.groups(policy, tasks, size, Sampling(), **settings)
+    seed = (settings.pop("seed", 0),)
+    plans = [GroupPlan(t, size, seed, i, **settings) for i, t in enumerate(tasks)]
+    return rollout.groups(policy, plans)
 
 
 def play(
@@ -196,7 +198,7 @@ def test_without_branches_all_siblings_start_from_the_beginning(make: Make) -> N
     (group,) = groups(make(), policy, [task("abc")], 8, branch=False)
     assert len(group.trajectories) == 8
     assert not any(map(replayed, group.trajectories))
-    assert {exploration for exploration, _ in policy.asked} == {None}
+    assert {exploration for exploration, _ in policy.asked} == {0.0}
 
 
 def test_branches_repeat_what_was_right_and_explore_there(make: Make) -> None:
@@ -208,7 +210,7 @@ def test_branches_repeat_what_was_right_and_explore_there(make: Make) -> None:
     right = [sum(s.correct is True for s in t.steps) for t in group.trajectories]
     assert right == [1] * _ROOTS + [2, 2, 4, 4]
     # Once each, right after the opening and one or two calls with their answers.
-    explored = Counter(asked for asked in policy.asked if asked[0] is not None)
+    explored = Counter(asked for asked in policy.asked if asked[0])
     assert explored == {(FORK_EXPLORATION, 3): 2, (FORK_EXPLORATION, 5): 2}
 
 
@@ -335,19 +337,6 @@ def test_an_episode_ends_after_so_many_mistakes(make: Make) -> None:
     assert steps() == steps(max_mistakes=3) == steps(max_mistakes=9) == [4, 4, 4, 4]
     assert steps(max_mistakes=2) == [3, 3, 4, 4]
     assert steps(max_mistakes=1) == [2, 2, 3, 4]
-
-
-def test_an_episode_is_left_after_so_many_right_steps(make: Make) -> None:
-    def ends(known: int, horizon: int | None) -> list[tuple[int, bool, bool | None]]:
-        (group,) = groups(make(), Typist(known), [task("abc")], 4, horizons=[horizon])
-        return [(len(t.steps), t.cut_short, t.success) for t in group.trajectories]
-
-    # Nobody branches off what was left with nothing wrong in it.
-    assert ends(3, 2) == [(2, True, False)] * 2
-    assert ends(3, 4) == ends(3, None) == [(4, False, True)] * 2
-    # A mistake is one, however far the task was to be played.
-    assert ends(1, 2)[:2] == [(2, False, False)] * 2
-    assert (2, True, False) in ends(1, 2)
 
 
 # What siblings know

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agentgym.agents.gateway import Gateway
-from agentgym.agents.manager import AgentContext, AgentFailed, AgentManager, Assignment
+from agentgym.agents.manager import AgentContext, AgentFailed, AgentManager
 from agentgym.core.tools import FailureKind
-from agentgym.core.trajectory import Trajectory
+from agentgym.core.trajectory import EpisodePlan, Trajectory
 from agentgym.episodes.episode import EnvironmentPool
 from agentgym.errors import UsageError
 from agentgym.integrations.base import framework_of, switch_off_telemetry
@@ -58,10 +58,10 @@ class CallableAgentManager(AgentManager):
         return sum(not run.ended.is_set() for run in self._left)
 
     def play(
-        self, assignments: Sequence[Assignment], worlds: EnvironmentPool | None = None
+        self, episodes: Sequence[EpisodePlan], worlds: EnvironmentPool | None = None
     ) -> list[list[Trajectory]]:
         """See `AgentManager.play`."""
-        played = super().play(assignments, worlds)
+        played = super().play(episodes, worlds)
         self._left = [run for run in self._left if not run.ended.is_set()]
         count = len(self._left)
         if count >= max(1, 2 * self._told):

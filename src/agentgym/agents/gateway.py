@@ -38,11 +38,11 @@ from starlette.routing import Route
 from agentgym.agents.backends import Answered, Backend, Question, Relay
 from agentgym.agents.sessions import (
     MAX_REQUESTS,
-    SamplingSeed,
     Session,
     farewell,
     message_of,
 )
+from agentgym.core.trajectory import EpisodePlan
 from agentgym.episodes.continuity import Context
 from agentgym.episodes.episode import AgentTask, Episode
 from agentgym.errors import ServingError
@@ -138,17 +138,17 @@ class Gateway:
         episode: Episode | None = None,
         *,
         max_requests: int = MAX_REQUESTS,
-        draws: SamplingSeed | None = None,
+        planned: EpisodePlan | None = None,
     ) -> Session:
         """Opens a session with its own endpoint.
 
         Args:
             episode: The episode that its agent plays.
             max_requests: Maximum number of requests.
-            draws: Determines its random draws; by default, requests draw in the order
+            planned: Determines its random draws; by default, requests draw in the order
                 in which they arrive.
         """
-        session = Session(episode, max_requests, draws)
+        session = Session(episode, max_requests, planned)
         self.sessions[session.id] = session
         return session
 

@@ -21,16 +21,15 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agentgym.agents.gateway import Gateway
-from agentgym.agents.sessions import MAX_REQUESTS, SamplingSeed, Session
+from agentgym.agents.sessions import MAX_REQUESTS, Session
 from agentgym.core.task import Task
 from agentgym.core.tools import FailureKind
-from agentgym.core.trajectory import Trajectory
+from agentgym.core.trajectory import EpisodePlan, Trajectory
 from agentgym.episodes.continuity import Continuity
 from agentgym.episodes.episode import AgentTask, EnvironmentPool, Episode
 from agentgym.episodes.recorder import warnings_of
@@ -50,24 +49,6 @@ class AgentFailed(Exception):
     def __init__(self, text: str, kind: FailureKind = FailureKind.AGENT_CRASH) -> None:
         super().__init__(text)
         self.kind = kind
-
-
-@dataclass(slots=True)
-class Assignment:
-    """One episode to be played.
-
-    Attributes:
-        seed: Decides injected faults.
-        sibling: An episode to repeat up to its first wrong step. The endpoint then
-            gives the same answers, so that an agent that does the same with them gets
-            to the same place.
-        draws: What the random draws follow from; see `Gateway.open`.
-    """
-
-    task: Task
-    seed: int = 0
-    sibling: Trajectory | None = None
-    draws: SamplingSeed | None = None
 
 
 class AgentContext:
@@ -182,8 +163,8 @@ class AgentManager(ABC):
         Raises:
             FailureBudgetExceeded: Too many agents failed.
         """
-        assigned = [Assignment(task, seed=i) for i, task in enumerate(tasks)]
-        return [t for played in self.play(assigned) for t in played]
+        episodes = [EpisodePlan(task, i, number=i) for i, task in enumerate(tasks)]
+        return [t for played in self.play(episodes) for t in played]
 
     def as_rollout_func(self) -> Callable[[list[Any], Any], dict[str, Any]]:
         """These agents in the place of TRL's own generation; see `agents.trl`."""
@@ -192,24 +173,25 @@ class AgentManager(ABC):
         return rollout_func(self)
 
     def play(
-        self, assignments: Sequence[Assignment], worlds: EnvironmentPool | None = None
+        self, episodes: Sequence[EpisodePlan], worlds: EnvironmentPool | None = None
     ) -> list[list[Trajectory]]:
         """The same for episodes with seeds and siblings; one list for each.
 
         Args:
-            assignments: What to play.
+            episodes: What to play. The endpoint repeats what it told a sibling, so
+                that an agent that does the same with it gets to the same place.
             worlds: Where, if not in the manager's own.
         """
         worlds = worlds or self.worlds
         stopping = threading.Event()
         breaks: Counter[Continuity] = Counter()
         with ThreadPoolExecutor(
-            max_workers=max(1, min(self.concurrency, len(assignments))),
+            max_workers=max(1, min(self.concurrency, len(episodes))),
             thread_name_prefix="agentgym-agent",
         ) as pool:
             futures = [
-                pool.submit(self._one, assignment, worlds, stopping, breaks)
-                for assignment in assignments
+                pool.submit(self._one, planned, worlds, stopping, breaks)
+                for planned in episodes
             ]
             try:
                 self._await(futures)
@@ -240,28 +222,28 @@ class AgentManager(ABC):
 
     def _one(
         self,
-        assignment: Assignment,
+        planned: EpisodePlan,
         worlds: EnvironmentPool | None,
         stopping: threading.Event,
         breaks: Counter[Continuity],
     ) -> list[Trajectory]:
         with contextlib.ExitStack() as stack:
             trajectory = Trajectory(
-                assignment.task, agent=self.kind, seed=assignment.seed
+                planned.task, agent_kind=self.kind, seed=planned.seed
             )
             episode = None
             if worlds is not None:
                 environment = stack.enter_context(worlds.lend())
-                episode = Episode(environment, trajectory, assignment.sibling)
+                episode = Episode(environment, trajectory, planned.sibling)
                 if trajectory.failure is not None:
                     return [trajectory]
                 stack.callback(episode.close)
             session = self.gateway.open(
-                episode, max_requests=self.max_requests, draws=assignment.draws
+                episode, max_requests=self.max_requests, planned=planned
             )
             stack.callback(self.gateway.close, session)
             place = AgentContext(
-                AgentTask(assignment.task, episode, partial(self.gateway.ask, session)),
+                AgentTask(planned.task, episode, partial(self.gateway.ask, session)),
                 self.gateway.url(session),
                 session.key,
                 stopping,
@@ -302,7 +284,7 @@ class AgentManager(ABC):
             _mark(broken, failed or _NOTHING_DONE, session)
             return [broken]
         for trajectory in found:
-            trajectory.agent, trajectory.seed = broken.agent, broken.seed
+            trajectory.agent_kind, trajectory.seed = broken.agent_kind, broken.seed
         try:
             self.judge(place, found)
         except AgentGymError:
@@ -348,7 +330,7 @@ class MixedAgentManager:
         self.managers = list(managers)
 
     def play(
-        self, assignments: Sequence[Assignment], worlds: EnvironmentPool | None = None
+        self, episodes: Sequence[EpisodePlan], worlds: EnvironmentPool | None = None
     ) -> list[list[Trajectory]]:
         """See `AgentManager.play`; all kinds run at the same time.
 
@@ -357,11 +339,11 @@ class MixedAgentManager:
         kinds = {manager.kind: i for i, manager in enumerate(self.managers)}
         count = len(self.managers)
         which = [
-            kinds.get(a.sibling.agent, i % count) if a.sibling else i % count
-            for i, a in enumerate(assignments)
+            kinds.get(e.sibling.agent_kind if e.sibling else "", e.number % count)
+            for e in episodes
         ]
         shares = [
-            [a for a, w in zip(assignments, which, strict=True) if w == i]
+            [e for e, w in zip(episodes, which, strict=True) if w == i]
             for i in range(count)
         ]
         with ThreadPoolExecutor(count) as pool:
@@ -377,5 +359,5 @@ class MixedAgentManager:
 
     def deploy(self, tasks: Sequence[Task]) -> list[Trajectory]:
         """See `AgentManager.deploy`."""
-        assigned = [Assignment(task, seed=i) for i, task in enumerate(tasks)]
-        return [t for played in self.play(assigned) for t in played]
+        episodes = [EpisodePlan(task, i, number=i) for i, task in enumerate(tasks)]
+        return [t for played in self.play(episodes) for t in played]

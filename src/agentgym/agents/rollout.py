@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,19 +9,17 @@ from agentgym.agents.backends import PolicyBackend
 from agentgym.agents.callables import CallableAgentManager, load_agent
 from agentgym.agents.commands import CommandAgentManager, parse_command
 from agentgym.agents.gateway import Gateway
-from agentgym.agents.manager import AgentManager, Assignment, MixedAgentManager
-from agentgym.agents.sessions import SamplingSeed
+from agentgym.agents.manager import AgentManager, MixedAgentManager
 from agentgym.core.config import TrainingConfig
-from agentgym.core.task import Task
-from agentgym.core.tools import Tool, ToolCall
-from agentgym.core.trajectory import Group, Trajectory
+from agentgym.core.tools import Tool
+from agentgym.core.trajectory import EpisodePlan, Trajectory
 from agentgym.episodes.episode import EnvironmentPool
 from agentgym.integrations.base import adapter
 from agentgym.integrations.harness import FrameworkAgent, scenario_agent
-from agentgym.policies.base import Decider, Policy, Sampling
+from agentgym.policies.base import Decider, Policy
 from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.task_file.scenario import TaskFile
-from agentgym.training.rollout import Rollout, right_steps
+from agentgym.training.rollout import Rollout
 
 
 class AgentRollout(Rollout):
@@ -63,8 +60,6 @@ class AgentRollout(Rollout):
         self._on_warning = on_warning
         self._gateway = Gateway(self._backend, log=self._problems.append)
         self._manager = make_manager(self._gateway)
-        self._order = 0
-        self._turns: Counter[str] = Counter()
         self._gateway.start()
 
     def close(self) -> None:
@@ -73,67 +68,18 @@ class AgentRollout(Rollout):
         self._worlds.close()
         super().close()
 
-    def groups(
-        self,
-        policy: Decider,
-        tasks: Sequence[Task],
-        group_size: int,
-        sampling: Sampling,
-        seed: int = 0,
-        *,
-        branch: bool = True,
-        max_mistakes: int | None = None,
-        horizons: Sequence[int | None] = (),
-    ) -> list[Group]:
-        """See `Rollout.groups`."""
-        self._order = _integer(sampling)
-        self._turns.clear()
-        return super().groups(
-            policy,
-            tasks,
-            group_size,
-            sampling,
-            seed,
-            branch=branch,
-            max_mistakes=max_mistakes,
-            horizons=horizons,
-        )
-
     def _play(
-        self,
-        policy: Decider,
-        tasks: Sequence[Task],
-        sampling: Sampling,
-        seed: int,
-        siblings: Sequence[Trajectory],
-        max_mistakes: int | None,
-        known: Sequence[ToolCall | None],
-        horizons: Sequence[int | None],
+        self, policy: Decider, episodes: Sequence[EpisodePlan]
     ) -> list[Trajectory]:
         # An agent's own loop is never cut off: it would take that for a fault. What
         # siblings know is of use to the built-in loop alone: here each of them draws
         # the same whatever the others did before.
         if not isinstance(policy, Policy):
             # A model without its constraint is measured by the built-in loop.
-            return super()._play(
-                policy, tasks, sampling, seed, siblings, max_mistakes, known, horizons
-            )
-        assignments = []
-        common = _integer(sampling)
-        for i, task in enumerate(tasks):
-            assigned = Assignment(task, seed * 65_537 + i)
-            peers = task.id
-            if siblings:
-                assigned.seed, assigned.sibling = siblings[i].seed, siblings[i]
-                # Those that branch off at the same place take turns there.
-                wrong = len(right_steps(siblings[i]))
-                peers += "".join(s.state_key for s in siblings[i].steps[wrong:][:1])
-            assigned.draws = SamplingSeed((common, i), self._order, self._turns[peers])
-            self._turns[peers] += 1
-            assignments.append(assigned)
-        self._backend.use(policy, sampling)
+            return super()._play(policy, episodes)
+        self._backend.use(policy)
         try:
-            played = self._manager.play(assignments, self._worlds)
+            played = self._manager.play(episodes, self._worlds)
         finally:
             # Nobody may decide while the policy learns.
             self._backend.use(None)
@@ -143,10 +89,6 @@ class AgentRollout(Rollout):
                 self._on_warning(f"The gateway failed on a request ({text}).")
         self._problems.clear()
         return [trajectory for (trajectory,) in played]
-
-
-def _integer(sampling: Sampling) -> int:
-    return 0 if sampling.rng is None else int(sampling.rng.integers(1 << 62))
 
 
 def check_agent(config: TrainingConfig) -> Sequence[Tool]:

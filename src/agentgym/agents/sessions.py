@@ -7,14 +7,13 @@ import secrets
 import threading
 import zlib
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from agentgym.core.task import Message
 from agentgym.core.tools import ToolCall, parse_calls
-from agentgym.core.trajectory import Step
+from agentgym.core.trajectory import EpisodePlan, Step
 from agentgym.episodes.continuity import Context
 from agentgym.episodes.episode import Episode
 from agentgym.episodes.recorder import Exchange, Recorder
@@ -34,21 +33,6 @@ _CONVERSATIONS = 64
 """Conversations that are kept for `previous_response_id`."""
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingSeed:
-    """What the random draws of one episode follow from: not from who asks first.
-
-    Attributes:
-        seed: Of this episode.
-        order: Seed that it shares with its siblings; see `Turn`.
-        turn: Which of the siblings it is.
-    """
-
-    seed: tuple[int, ...]
-    order: int
-    turn: int
-
-
 class Session:
     """An endpoint of its own, for the length of one episode.
 
@@ -65,7 +49,7 @@ class Session:
         self,
         episode: Episode | None,
         max_requests: int,
-        draws: SamplingSeed | None = None,
+        planned: EpisodePlan | None = None,
     ) -> None:
         self.id = secrets.token_hex(8)
         self.key = f"sk-{secrets.token_hex(16)}"
@@ -79,7 +63,7 @@ class Session:
         self.deciding: set[asyncio.Task[Any]] = set()
         """Decisions on their way, also those whose client has gone."""
         self._max_requests = max_requests
-        self._draws = draws
+        self._planned = planned
         self._asked: Counter[str] = Counter()
         self._recent: dict[bytes, asyncio.Future[Answer]] = {}
         self._conversations: dict[str, list[Message]] = {}
@@ -177,19 +161,21 @@ class Session:
         """Fields of the `DecisionRequest` that is due at a state."""
         fields: dict[str, Any] = {"state_key": state_key}
         branching = not side and self.episode is not None and self.episode.branching
-        if branching:
-            fields["exploration"] = FORK_EXPLORATION
-        if self._draws is not None:
+        planned = self._planned
+        if planned is not None and planned.draws is not None:
             state = zlib.crc32(state_key.encode())
-            own = (*self._draws.seed, state, self._asked[state_key])
+            own = (*planned.draws, planned.number, state, self._asked[state_key])
             self._asked[state_key] += 1
             fields["rng"] = np.random.default_rng(own)
+            fields["exploration"] = planned.exploration
             # Siblings are sure to meet only where they branch off.
             fields["turn"] = (
-                Turn((self._draws.order, state), self._draws.turn)
+                Turn((*planned.draws, state), planned.turn)
                 if branching
                 else Turn(own, 0)
             )
+        if branching:
+            fields["exploration"] = FORK_EXPLORATION
         return fields
 
     def record(

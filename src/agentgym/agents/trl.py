@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from agentgym.agents.backends import Backend, Question
 from agentgym.core.task import Message, Task
 from agentgym.core.tools import ToolCall
-from agentgym.core.trajectory import SampledTokens, Trajectory
+from agentgym.core.trajectory import EpisodePlan, SampledTokens, Trajectory
 from agentgym.errors import UsageError
 from agentgym.policies.base import Decision
 from agentgym.serving.answers import Completion, FinishReason
@@ -210,8 +210,6 @@ def rollout_func(
         )
 
     def rollout(prompts: list[Any], trainer: Any) -> dict[str, Any]:
-        from agentgym.agents.manager import Assignment
-
         model = trainer.accelerator.unwrap_model(trainer.model)
         backend.use(
             model,
@@ -227,7 +225,7 @@ def rollout_func(
         try:
             played = manager.play(
                 [
-                    Assignment(task, seed=step * 65_537 + i)
+                    EpisodePlan(task, step * 65_537 + i, number=i)
                     for i, task in enumerate(tasks)
                 ]
             )

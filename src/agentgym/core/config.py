@@ -231,14 +231,6 @@ class TrainingConfig(BaseModel):
         description="End a training episode after this many wrong decisions.",
         json_schema_extra={"metavar": "N", "tuned": True},
     )
-    play_on: FiniteFloat = Field(
-        1.0,
-        gt=0,
-        le=1,
-        description="Least share of tasks that training plays to their end, rather "
-        "than up to where mistakes are rare; 1: all of them.",
-        json_schema_extra={"metavar": "SHARE"},
-    )
     tool_timeout: FiniteFloat = Field(
         10.0,
         gt=0,

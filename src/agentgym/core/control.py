@@ -29,7 +29,7 @@ ADJUSTABLE = tuple(_ADJUSTABLE)
 
 
 class Control:
-    """Orders for one training, given from any thread and obeyed between iterations.
+    """Orders for one training, given from any thread; obeyed between iterations.
 
     Args:
         source: Asked for commands by `poll`, once in every iteration.

@@ -10,10 +10,10 @@ compare them:
   so far) by the discounted mean of the rewards from there on. This separates right
   from wrong steps within an episode.
 
-If an episode solved its task, or training left it early, each of its steps gets an
-advantage of at least `_PRAISE`, regardless of its siblings: a right choice with a
-probability of 0.7 can still improve, and siblings that all succeeded show no
-difference. As a choice becomes certain, its gradient vanishes.
+If an episode solved its task, each of its steps gets an advantage of at least
+`_PRAISE`, regardless of its siblings: a right choice with a probability of 0.7 can
+still improve, and siblings that all succeeded show no difference. As a choice becomes
+certain, its gradient vanishes.
 
 If the judge tells which arguments of a call were wrong, each parameter gets its own
 advantage (`argument_advantage`), with either kind of credit.
@@ -75,7 +75,7 @@ def assign_advantages(
         ]
         signal.groups_without_variance += not compare(episodes, discount)
         for trajectory in group.trajectories:
-            if trajectory.unspoiled and trajectory.mean_reward is not None:
+            if trajectory.success and trajectory.mean_reward is not None:
                 _praise(trajectory.steps)
             signal.steps_with_advantage += sum(
                 step.advantage is not None or step.parameter_advantage is not None
@@ -161,7 +161,7 @@ def comparable_rewards(trajectories: Sequence[Trajectory]) -> list[list[float]]:
         trajectories: Siblings, all with rewards.
     """
     rewards = [[_reward(step) for step in t.steps] for t in trajectories]
-    kinds = [trajectory.agent for trajectory in trajectories]
+    kinds = [trajectory.agent_kind for trajectory in trajectories]
     if len(set(kinds)) < 2:
         return rewards
     for kind in dict.fromkeys(kinds):

@@ -39,3 +39,21 @@ class Task:
     difficulty: Difficulty = "easy"
     split: Split = "train"
     tags: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSource:
+    """How a task was drawn, so that another process can draw it again.
+
+    Attributes:
+        seed: Of the draw.
+        count: Tasks of the draw.
+        index: Of the task among them.
+        difficulty: That was asked for, if any.
+    """
+
+    split: Split
+    seed: int
+    count: int
+    index: int
+    difficulty: Difficulty | None = None

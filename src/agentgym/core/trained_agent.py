@@ -19,7 +19,7 @@ from agentgym.core.task import Split
 from agentgym.errors import ModelNotFoundError
 from agentgym.policies.saved import SavedAgent
 from agentgym.training.evaluation import evaluate, evaluate_free_form
-from agentgym.training.summary import draw_tasks
+from agentgym.training.sampler import draw_tasks
 
 
 class TrainedAgent(SavedAgent):
@@ -86,8 +86,7 @@ class TrainedAgent(SavedAgent):
         known = ScenarioRegistry.find(name).options if same else ()
         used = {**config.options_of(known), **(options or {})}
         world = ScenarioRegistry.load(name, agent_tools=self.tools, **used)
-        if same:
-            world.baseline_tokens = self.metadata.get("baseline_tokens")
+        limit = self.metadata.get("baseline_tokens") if same else None
         rollout = make_rollout(config, world, warnings.warn)
         try:
             chosen = draw_tasks(
@@ -97,9 +96,8 @@ class TrainedAgent(SavedAgent):
                 config.heldout_tasks if tasks is None else tasks,
             )
             some = chosen[: config.free_form_tasks]
-            return evaluate(self.policy, rollout, chosen).metrics(
-                free_form=evaluate_free_form(self.policy, rollout, some)
-            )
+            free = evaluate_free_form(self.policy, rollout, some, limit)
+            return evaluate(self.policy, rollout, chosen, limit).metrics(free_form=free)
         finally:
             rollout.close()
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from agentgym.core.task import Message, Task
+from agentgym.core.task import Message, Task, TaskSource
 from agentgym.core.tools import FailureKind, ToolCall, ToolResult
 
 
@@ -39,6 +40,7 @@ class Step:
         results: What the calls brought back.
         correct: Whether the decision was right; None if the scenario cannot tell.
         failure: Why it was not.
+        reply: What the user said to a message; None if nothing.
         wrong_arguments: Names of parameters that had wrong values; None if nobody
             told.
         state_key: Names the conversation in which it was taken. Siblings with the
@@ -56,6 +58,7 @@ class Step:
     results: tuple[ToolResult, ...] = ()
     correct: bool | None = None
     failure: FailureKind | None = None
+    reply: str | None = None
     wrong_arguments: frozenset[str] | None = None
     state_key: str = ""
     prompt_tokens: int = 0
@@ -80,6 +83,7 @@ class Step:
             ],
             "correct": self.correct,
             "failure": self.failure,
+            "reply": self.reply,
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
             "latency": self.latency,
@@ -101,7 +105,11 @@ class Trajectory:
         outcome: How far it got, 0 to 1; None until judged.
         failure: Why the episode as a whole broke off (an agent that crashed).
         failure_text: What was raised then, for people.
-        agent: Which kind of agent took part; empty for the built-in loop.
+        agent_kind: Which kind of agent took part; empty for the built-in loop.
+        seed: Decides the injected faults. A branch takes over the seed of the episode
+            whose steps it repeats.
+        baseline_tokens: Tokens that the untrained policy spends on a task, for rewards
+            that compare with it; None if that was not measured.
     """
 
     task: Task
@@ -110,17 +118,9 @@ class Trajectory:
     outcome: float | None = None
     failure: FailureKind | None = None
     failure_text: str = ""
-    agent: str = ""
-    cut_short: bool = False
-    """Training left it with nothing wrong so far, to spend its time elsewhere. So
-    nobody knows whether it would have solved its task."""
+    agent_kind: str = ""
     seed: int = 0
-    """Decided the injected faults; a branch takes it over with the steps it repeats."""
-
-    @property
-    def unspoiled(self) -> bool:
-        """Whether it solved its task, or was on the way to when training left it."""
-        return self.success is True or self.cut_short
+    baseline_tokens: float | None = None
 
     @property
     def tool_calls(self) -> int:
@@ -173,6 +173,8 @@ class Trajectory:
             "success": self.success,
             "outcome": self.outcome,
             "failure": self.failure,
+            "failure_text": self.failure_text,
+            "agent_kind": self.agent_kind,
             "steps": [step.to_dict() for step in self.steps],
         }
 
@@ -183,3 +185,80 @@ class Group:
 
     task: Task
     trajectories: list[Trajectory]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """A group to be played: one task, and how its siblings are drawn.
+
+    Everything random in the group follows from its seed and its position. So groups
+    do not depend on each other, and may be played in any order, in any process.
+
+    Attributes:
+        size: Siblings, at most.
+        seed: Of the iteration.
+        position: Among the groups of the iteration.
+        version: Number of the weights that play: the updates made before.
+        exploration: Share of decisions drawn uniformly from the valid ones.
+        branch: Whether siblings branch off those that went wrong.
+        max_mistakes: Wrong steps that end an episode, if its environment would allow
+            for more.
+        baseline_tokens: See `Trajectory`.
+        source: How the task was drawn; without it the plan cannot leave the process.
+    """
+
+    task: Task
+    size: int
+    seed: tuple[int, ...] = (0,)
+    position: int = 0
+    version: int = 0
+    exploration: float = 0.0
+    branch: bool = True
+    max_mistakes: int | None = None
+    baseline_tokens: float | None = None
+    source: TaskSource | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data. The task stays behind: it may hold what cannot travel."""
+        if self.source is None:
+            raise ValueError("the plan does not say how its task was drawn")
+        plain = {f: getattr(self, f) for f in self.__slots__ if f != "task"}
+        return {**plain, "seed": list(self.seed), "source": asdict(self.source)}
+
+    @classmethod
+    def from_dict(
+        cls, data: Mapping[str, Any], draw: Callable[[TaskSource], Task]
+    ) -> GroupPlan:
+        """Reads what `to_dict` wrote, and draws the task again."""
+        source = TaskSource(**data["source"])
+        given = {**data, "seed": tuple(data["seed"]), "source": source}
+        return cls(task=draw(source), **given)
+
+
+@dataclass(slots=True)
+class EpisodePlan:
+    """One episode to be played.
+
+    Attributes:
+        seed: Decides injected faults.
+        sibling: An episode to repeat up to its first wrong step.
+        known: What siblings found to be right where that one went wrong.
+        draws: What the random draws of its group follow from; None if the most likely
+            decisions are taken.
+        number: Of the episode in its group.
+        turn: Of the episode among the siblings that branch off at the same place.
+        exploration: See `GroupPlan`.
+        max_mistakes: See `GroupPlan`.
+        untried: What siblings have not explored yet, by state; shared by the group.
+    """
+
+    task: Task
+    seed: int = 0
+    sibling: Trajectory | None = None
+    known: ToolCall | None = None
+    draws: tuple[int, ...] | None = None
+    number: int = 0
+    turn: int = 0
+    exploration: float = 0.0
+    max_mistakes: int | None = None
+    untried: dict[Any, Any] = field(default_factory=dict)

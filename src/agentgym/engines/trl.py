@@ -43,7 +43,7 @@ from agentgym.core.result import TrainingResult
 from agentgym.core.rewards import Signal
 from agentgym.core.task import Task
 from agentgym.core.tools import Tool, ToolCall
-from agentgym.core.trajectory import Group, Trajectory
+from agentgym.core.trajectory import Group, GroupPlan, Trajectory
 from agentgym.engines.base import Engine
 from agentgym.engines.local import Run, resolve
 from agentgym.errors import ConfigError, MissingExtraError, UsageError
@@ -55,11 +55,12 @@ from agentgym.policies.registry import (
     policy_options,
 )
 from agentgym.store import Store
-from agentgym.training.checkpoint import Progress
+from agentgym.training.checkpoint import LoopState
 from agentgym.training.evaluation import evaluate
 from agentgym.training.loop import LoopResult, apply_commands, final_evaluation
 from agentgym.training.rollout import Rollout
-from agentgym.training.summary import draw_tasks, history_entry, sample, training_values
+from agentgym.training.sampler import Sampler, draw_tasks
+from agentgym.training.summary import history_entry, sample, training_values
 
 _NEEDS = ("torch", "transformers", "trl", "peft", "datasets", "starlette", "uvicorn")
 _UNREAD = (
@@ -73,8 +74,6 @@ _UNREAD = (
     "exploration_decay",
     "learning_rate_decay",
     "max_mistakes",
-    "play_on",
-    "revisit",
     "target_reliability",
 )
 """Settings of AgentGym's own loop."""
@@ -158,13 +157,18 @@ def _train(
     config: TrainingConfig, rollout: Rollout, events: EventBus, control: Control
 ) -> LoopResult:
     """Measures, lets TRL train, and measures again."""
-    scenario = rollout.scenario
-    progress = Progress({name: getattr(config, name) for name in ADJUSTABLE})
-    validation = draw_tasks(scenario, "validation", config.seed, config.eval_tasks)
+    progress = LoopState({name: getattr(config, name) for name in ADJUSTABLE})
+    validation = draw_tasks(
+        rollout.scenario, "validation", config.seed, config.eval_tasks
+    )
     began = time.perf_counter()
 
+    def obey() -> None:
+        apply_commands(control, progress, events, lambda: None)
+
     def measure() -> None:
-        evaluation = evaluate(policy, rollout, validation)
+        limit = progress.baseline_tokens
+        evaluation = evaluate(policy, rollout, validation, limit, obey)
         metrics = evaluation.metrics(
             episodes_completed=progress.episodes,
             total_training_time=time.perf_counter() - began,
@@ -175,7 +179,6 @@ def _train(
             events.emit(EvaluationDone(*at, "validation", metrics.to_dict(), shown))
         else:
             progress.baseline_tokens = evaluation.tokens_per_task
-            scenario.baseline_tokens = progress.baseline_tokens
             events.emit(BaselineMeasured(metrics.to_dict(), shown))
         progress.history.append(history_entry(*at, metrics))
         progress.best_decisions = list(evaluation.decisions)
@@ -188,14 +191,16 @@ def _train(
     measure()
     policy.calibrate(progress.best_decisions)
     progress.seconds = time.perf_counter() - began
-    return final_evaluation(config, rollout, policy, untrained, progress, events)
+    return final_evaluation(
+        config, rollout, policy, untrained, progress, events, control
+    )
 
 
 def _with_trl(
     config: TrainingConfig,
     policy: Policy,
     rollout: Rollout,
-    progress: Progress,
+    progress: LoopState,
     events: EventBus,
     control: Control,
 ) -> dict[str, Any]:
@@ -218,7 +223,10 @@ def _with_trl(
     from agentgym.policies.llm.policy import LlmPolicy
 
     assert isinstance(policy, LlmPolicy)
-    tasks, size = _tasks(config, rollout)
+    # Too few for another update are left over; but there is always a first one.
+    count = max(1, config.episodes // config.group_size)
+    size = min(config.batch_size, count)
+    tasks = _Tasks(Sampler(rollout.scenario, config.seed, config.revisit), config, size)
     model, tokenizer = load_model(find_model(config.model or EMBEDDED))
     layers = dict(lora_layers(policy.engine.model))
     rank = next(iter(layers.values())).down.shape[0]
@@ -241,8 +249,10 @@ def _with_trl(
             warn(f"The gateway failed on a request ({problem!r}).")
         problems.clear()
         for trajectory in trajectories:
+            trajectory.baseline_tokens = progress.baseline_tokens
             rollout.reward(trajectory)
         groups[:] = _grouped(trajectories, config.group_size)
+        tasks.note(groups)
         progress.count_broken(trajectories, config.failure_budget)
 
     def warn(text: str) -> None:
@@ -275,7 +285,7 @@ def _with_trl(
                 num_generations=config.group_size,
                 per_device_train_batch_size=config.group_size,
                 gradient_accumulation_steps=size,
-                max_steps=len(tasks) // size,
+                max_steps=count // size,
                 shuffle_dataset=False,
                 max_completion_length=MAX_NEW_TOKENS,
                 use_cpu=not gpu,
@@ -287,9 +297,12 @@ def _with_trl(
                 save_strategy="no",
                 disable_tqdm=True,
             ),
-            train_dataset=Dataset.from_dict({"prompt": list(tasks)}),
+            # Numbers stand for tasks: the messages of different ones may be equal.
+            train_dataset=Dataset.from_dict(
+                {"prompt": [f"{i}" for i in range(count - count % size)]}
+            ),
             processing_class=tokenizer,
-            rollout_func=rollout_func(manager, tasks.__getitem__, judge),
+            rollout_func=rollout_func(manager, tasks.of, judge),
             callbacks=[_callback(groups, progress, events, control)],
         )
         # Standard output is for results.
@@ -298,17 +311,27 @@ def _with_trl(
     return dict(_matrices(adapted))
 
 
-def _tasks(config: TrainingConfig, rollout: Rollout) -> tuple[dict[str, Task], int]:
-    """Tasks by the prompts that stand for them, and how many make an update.
+class _Tasks:
+    """The tasks behind the numbers that TRL takes for prompts, planned when due."""
 
-    Too few for another update are left over; but there is always a first one.
-    """
-    count = max(1, config.episodes // config.group_size)
-    size = min(config.batch_size, count)
-    number = config.seed * 1_000_003 + 1
-    drawn = draw_tasks(rollout.scenario, "train", number, count - count % size)
-    # Their first messages would not do: those of different tasks may be the same.
-    return {f"{i}": task for i, task in enumerate(drawn)}, min(size, len(drawn))
+    def __init__(self, sampler: Sampler, config: TrainingConfig, size: int) -> None:
+        self._sampler = sampler
+        self._config = config
+        self._size = size
+        self._update = -1
+        self._plans: list[GroupPlan] = []
+
+    def of(self, prompt: str) -> Task:
+        """The task of a prompt; those of the next update are planned with its first."""
+        update, position = divmod(int(prompt), self._size)
+        if update != self._update:
+            self._update = update
+            self._plans = self._sampler.plan(self._size, self._config.group_size)
+        return self._plans[position % len(self._plans)].task
+
+    def note(self, groups: Sequence[Group]) -> None:
+        """Hears how the groups of an update went."""
+        self._sampler.note(self._plans[: len(groups)], groups[: len(self._plans)])
 
 
 def _parse(text: str) -> tuple[str, list[ToolCall]]:
@@ -335,7 +358,7 @@ def _grouped(trajectories: Sequence[Trajectory], size: int) -> list[Group]:
 
 def _callback(
     groups: Sequence[Group],
-    progress: Progress,
+    progress: LoopState,
     events: EventBus,
     orders: Control,
 ) -> Any:

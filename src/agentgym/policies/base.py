@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
@@ -43,11 +43,13 @@ class Sampling:
     Attributes:
         exploration: Share of decisions drawn uniformly from the valid ones.
         turn: See there; without it, siblings explore what those before them left.
+        untried: What that is, by state; whoever draws keeps it here.
     """
 
     rng: np.random.Generator | None = None
     exploration: float = 0.0
     turn: Turn | None = None
+    untried: dict[Any, Any] = field(default_factory=dict)
 
 
 GREEDY = Sampling()
@@ -70,6 +72,7 @@ class DecisionRequest:
         rng: Draws for this request alone, in the place of the sampling's: they do not
             depend on what else is asked, or when.
         turn: See `Sampling`.
+        untried: See `Sampling`; None takes the sampling's.
     """
 
     messages: Sequence[Message]
@@ -80,13 +83,21 @@ class DecisionRequest:
     must_call: bool = False
     rng: np.random.Generator | None = None
     turn: Turn | None = None
+    untried: dict[Any, Any] | None = None
 
     def sampling(self, common: Sampling) -> Sampling:
         """How this request is drawn, if all of its batch are drawn in this way."""
-        if common.rng is None:
+        rng = self.rng or common.rng
+        if rng is None:
             return common
         share = common.exploration if self.exploration is None else self.exploration
-        return Sampling(self.rng or common.rng, share, self.turn)
+        untried = self.untried
+        if untried is None and common.rng is not None:
+            untried = common.untried
+        if untried is None or not self.state_key:  # Nobody will meet here again.
+            return Sampling(rng, share, self.turn)
+        own = untried.setdefault(self.state_key, {})
+        return Sampling(rng, share, self.turn, own)
 
 
 @dataclass(slots=True)
@@ -191,7 +202,34 @@ class Policy(ABC):
     def decide(
         self, requests: Sequence[DecisionRequest], sampling: Sampling = GREEDY
     ) -> list[Decision]:
-        """Answers all requests, in one batch."""
+        """Answers all requests in one batch.
+
+        Draw each answer as `request.sampling(sampling)` says: most requests bring
+        their own generator, so no answer depends on the others in the batch.
+        """
+
+    def meet(self, tools: Iterable[Sequence[Tool]]) -> None:  # noqa: B027
+        """Hears which tools the next groups offer, before any of them is played.
+
+        A policy that keeps weights for each tool makes room for them here, in this
+        order. So its weights don't depend on which group is played first.
+        """
+
+    def small_trace(self, trace: Any) -> Any:
+        """A decision's trace as plain data that can go to another process.
+
+        In mappings, `messages` and `tools` may hold messages and `Tool`s: many traces
+        share them, and they are sent once. By default the trace itself.
+        """
+        return trace
+
+    def rebuild(self, traces: Sequence[Any]) -> list[Any]:
+        """Traces that `learn` takes, from what `small_trace` gave for the same weights.
+
+        Learning from them gives the same weights, bit for bit, as learning from the
+        traces they were made of.
+        """
+        return list(traces)
 
     def prepare(self, conversations: Sequence[Sequence[Message]]) -> None:  # noqa: B027
         """May begin, in the background, to read what will be asked about soon.

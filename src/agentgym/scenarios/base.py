@@ -13,6 +13,9 @@ from agentgym.core.tools import FailureKind, ToolRunner
 from agentgym.core.trajectory import Step, Trajectory
 from agentgym.scenarios.environment import Environment
 
+_DRAWS_OF_DIFFICULTY = 6
+"""Times that `Scenario.tasks_of` draws, twice as many tasks each time."""
+
 
 @dataclass(frozen=True, slots=True)
 class RewardScale:
@@ -58,8 +61,6 @@ class Scenario(ABC):
 
     def __init__(self, **options: Any) -> None:
         self.settings: dict[str, Any] = {**self.options, **options}
-        self.baseline_tokens: float | None = None
-        """Tokens the untrained policy spends on a task; the trainer measures it."""
 
     @abstractmethod
     def tasks(self, split: Split, seed: int, count: int) -> Sequence[Task]:
@@ -68,6 +69,23 @@ class Scenario(ABC):
         Tasks of different splits must share no wording and no entity that an agent
         could memorise. The trainer asks with a new seed in every iteration.
         """
+
+    def tasks_of(
+        self, difficulty: Difficulty, split: Split, seed: int, count: int
+    ) -> Sequence[Task]:
+        """Tasks of one difficulty, the same for the same arguments; maybe fewer.
+
+        By default those among `tasks`, of which it draws more until there are enough.
+        Override it if your scenario can draw them directly.
+        """
+        size, found = count, list[Task]()
+        for _ in range(_DRAWS_OF_DIFFICULTY):
+            drawn = self.tasks(split, seed, size)
+            found = [task for task in drawn if task.difficulty == difficulty]
+            if len(found) >= count or len(drawn) < size:
+                break
+            size *= 2
+        return found[:count]
 
     @abstractmethod
     def create_environment(
@@ -90,7 +108,7 @@ class Scenario(ABC):
         r = self.rewards
         shared = r.outcome * trajectory.outcome
         if trajectory.success:
-            limit = self.baseline_tokens
+            limit = trajectory.baseline_tokens
             if limit is not None and trajectory.tokens < limit:
                 shared += r.fewer_tokens
             if len(trajectory.steps) <= trajectory.task.best_steps:

@@ -68,12 +68,17 @@ def questions(content: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ActOutcome:
-    """The outcome of one assistant message."""
+    """The outcome of one assistant message.
+
+    Attributes:
+        reply: What the user answered; None if nothing.
+    """
 
     calls: tuple[ToolCall, ...]
     results: tuple[ToolResult, ...]
     verdict: Verdict
     done: bool
+    reply: str | None = None
 
 
 class Environment(gymnasium.Env[str, str]):
@@ -187,6 +192,10 @@ class Environment(gymnasium.Env[str, str]):
         """A key for the conversation so far, unique within its task."""
         return self._digest.hexdigest()
 
+    def tools_of(self, task: Task) -> Sequence[Tool]:
+        """The tools with which a task's episode opens; override if tasks differ."""
+        return self.tool_list
+
     def offer(self, tools: Sequence[Tool]) -> None:
         """Replaces the tools, for scenarios whose tools differ between tasks."""
         self._tools = tool_map(tools)
@@ -231,7 +240,9 @@ class Environment(gymnasium.Env[str, str]):
         ended = closed or verdict.harmful or self._mistakes >= self.patience
         self._cut_off = not ended and self._step >= self.max_steps
         self.done = ended or self._cut_off
-        return ActOutcome(tuple(calls), tuple(results), verdict, self.done)
+        last = self.messages[-1]
+        reply = str(last["content"]) if last["role"] == "user" else None
+        return ActOutcome(tuple(calls), tuple(results), verdict, self.done, reply)
 
     # The gymnasium interface ---------------------------------------------------
 

@@ -30,8 +30,8 @@ def answer_all(
     Args:
         policy: The policy that decides.
         requests: The clients' requests.
-        sampling: How decisions are sampled. Without an `rng`, equal requests get equal
-            answers and are decided once.
+        sampling: How decisions are sampled. If neither it nor the request has an `rng`,
+            equal requests get equal answers and are decided once.
         decisions: The requests for the policy; made from `requests` by default.
 
     Returns:
@@ -46,7 +46,8 @@ def answer_all(
         except ApiError as error:
             results.append(error)
     fit = [i for i, result in enumerate(results) if result is None]
-    same = {i: requests[i].question if sampling.rng is None else (i,) for i in fit}
+    drawn = {i for i in fit if (asked[i].rng or sampling.rng) is not None}
+    same = {i: (i,) if i in drawn else requests[i].question for i in fit}
     first = {question: i for i, question in reversed(same.items())}
     made = policy.decide([asked[i] for i in first.values()], sampling)
     by_question = dict(zip(first, made, strict=True))

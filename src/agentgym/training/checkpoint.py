@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 FORMAT = "agentgym-checkpoint"
-VERSION = 1
+VERSION = 2
 
 FILE = "checkpoint.safetensors"
 PREVIOUS = "checkpoint.previous.safetensors"
@@ -30,7 +30,7 @@ _FEWEST = 50
 
 
 @dataclass(slots=True)
-class Progress:
+class LoopState:
     """Where a training stands, but for the weights.
 
     Attributes:
@@ -46,9 +46,7 @@ class Progress:
             validation tasks.
         convergence_episode: Episodes at the first evaluation that reached the target.
         recent: Episodes and how many of them broke, for the latest iterations.
-        unsolved: Tasks to be met again; see `backlog`.
-        solved: The same.
-        seen: Decisions and mistakes by depth; see `pace`.
+        sampler: State of the `Sampler`, which alone knows what it means.
     """
 
     settings: dict[str, float]
@@ -61,9 +59,7 @@ class Progress:
     best_decisions: list[tuple[float, bool]] = field(default_factory=list)
     convergence_episode: int | None = None
     recent: list[list[int]] = field(default_factory=list)
-    unsolved: list[list[int]] = field(default_factory=list)
-    solved: list[list[int]] = field(default_factory=list)
-    seen: list[list[float]] = field(default_factory=list)
+    sampler: dict[str, Any] = field(default_factory=dict)
 
     def count_broken(self, episodes: Sequence[Trajectory], budget: float) -> None:
         """Notes how many episodes of an iteration broke.
@@ -97,7 +93,7 @@ class Checkpoint:
         best: `Policy.weights()` of those that did best on the validation tasks.
     """
 
-    progress: Progress
+    progress: LoopState
     policy: dict[str, Any]
     best: dict[str, Any]
 
@@ -189,7 +185,7 @@ class CheckpointFolder:
         tree = unpack(data, path)
         try:
             return Checkpoint(
-                Progress(**tree["progress"]), dict(tree["policy"]), dict(tree["best"])
+                LoopState(**tree["progress"]), dict(tree["policy"]), dict(tree["best"])
             )
         except (KeyError, TypeError, ValueError):
             raise FormatError(f"{path} is damaged.") from None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,9 @@ __all__ = [
     "evaluate",
     "wilson",
 ]
+
+_CHUNK = 32
+"""Tasks that are played together in an evaluation."""
 
 _Z = 1.959963984540054  # of a two-sided 95% interval
 
@@ -233,14 +236,32 @@ class Evaluation:
         return dict(kinds.most_common())
 
 
-def evaluate(policy: Decider, rollout: Rollout, tasks: Sequence[Task]) -> Evaluation:
+def evaluate(
+    policy: Decider,
+    rollout: Rollout,
+    tasks: Sequence[Task],
+    baseline_tokens: float | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> Evaluation:
     """Plays each task once, always taking the likeliest decision.
 
     Rewards are given for the record; nothing is learned, and what the policy kept
     for learning is dropped.
+
+    Args:
+        policy: Decides.
+        rollout: Plays.
+        tasks: What to do.
+        baseline_tokens: Tokens that the untrained policy spends on a task, if known.
+        check: Called after every few tasks; it may wait, or raise to give up. The
+            result does not depend on it.
     """
-    trajectories = rollout.play(policy, tasks)
+    trajectories: list[Trajectory] = []
+    for start in range(0, len(tasks), _CHUNK):
+        check()
+        trajectories += rollout.play(policy, tasks[start : start + _CHUNK], start)
     for trajectory in trajectories:
+        trajectory.baseline_tokens = baseline_tokens
         rollout.reward(trajectory)
         for step in trajectory.steps:
             step.trace = None
@@ -285,13 +306,17 @@ def _ratio_interval(pairs: Sequence[tuple[float, float]]) -> Interval:
 
 
 def evaluate_free_form(
-    policy: Policy, rollout: Rollout, tasks: Sequence[Task]
+    policy: Policy,
+    rollout: Rollout,
+    tasks: Sequence[Task],
+    baseline_tokens: float | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> Evaluation | None:
     """The same without the policy's constraint; None if it has none."""
     unconstrained = policy.free_form()
     if unconstrained is None:
         return None
-    return evaluate(unconstrained, rollout, tasks)
+    return evaluate(unconstrained, rollout, tasks, baseline_tokens, check)
 
 
 def wilson(p: float, n: float) -> Interval:

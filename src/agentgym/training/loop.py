@@ -11,10 +11,7 @@ import copy
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
 from typing import Any
-
-import numpy as np
 
 from agentgym.core.config import TrainingConfig
 from agentgym.core.control import ADJUSTABLE, Control
@@ -32,19 +29,12 @@ from agentgym.core.events import (
 )
 from agentgym.core.metrics import TrainingMetrics
 from agentgym.core.rewards import assign_advantages
-from agentgym.policies.base import Policy, Sampling
-from agentgym.training.checkpoint import Checkpoint, CheckpointFolder, Progress
+from agentgym.policies.base import Policy
+from agentgym.training.checkpoint import Checkpoint, CheckpointFolder, LoopState
 from agentgym.training.evaluation import evaluate, evaluate_free_form
-from agentgym.training.pace import Pace
 from agentgym.training.rollout import Rollout
-from agentgym.training.sampler import Backlog
-from agentgym.training.summary import (
-    draw_tasks,
-    history_entry,
-    sample,
-    score,
-    training_values,
-)
+from agentgym.training.sampler import Sampler, draw_tasks
+from agentgym.training.summary import history_entry, sample, score, training_values
 
 _CHECKPOINT_SECONDS = 30.0
 _PAUSE_SECONDS = 0.2
@@ -61,7 +51,7 @@ class LoopResult:
     policy: Policy
     metrics: TrainingMetrics
     baseline: TrainingMetrics
-    progress: Progress
+    progress: LoopState
 
 
 def run_training(
@@ -85,7 +75,7 @@ def run_training(
         checkpoints: Where to save.
         start: Where to go on; None to begin.
         events: Hears what happens.
-        control: Obeyed between iterations.
+        control: Obeyed between iterations and within evaluations.
 
     Raises:
         KeyboardInterrupt: The control wants to leave; everything is saved.
@@ -101,17 +91,15 @@ def run_training(
     # Begin with the untrained policy, or go on where the last process stopped.
     untrained = copy.deepcopy(policy.weights())
     if start is None:
-        progress = Progress({name: getattr(config, name) for name in ADJUSTABLE})
+        progress = LoopState({name: getattr(config, name) for name in ADJUSTABLE})
         best = policy.weights()
     else:
         progress, best = start.progress, start.best
         policy.load_state(start.policy)
-    scenario.baseline_tokens = progress.baseline_tokens
     settings = progress.settings
-    # What was drawn ahead is what the next iteration draws: it is drawn only once.
-    draw = lru_cache(maxsize=2)(partial(draw_tasks, scenario, "train"))
-    backlog = Backlog(progress.unsolved, progress.solved, draw)
-    pace = Pace(progress.seen, config.play_on)
+    sampler = Sampler(scenario, config.seed, config.revisit)
+    if progress.sampler:
+        sampler.load_state(progress.sampler)
     began = time.perf_counter() - progress.seconds
     saved = time.perf_counter()
 
@@ -119,12 +107,18 @@ def run_training(
         nonlocal saved
         saved = time.perf_counter()
         progress.seconds = saved - began
+        progress.sampler = sampler.state()
         checkpoints.save(Checkpoint(progress, policy.state(), best))
         events.emit(CheckpointSaved(progress.iteration, checkpoints.path))
 
+    def obey() -> None:
+        nonlocal began
+        began += apply_commands(control, progress, events, save)
+
     def measure() -> None:
         nonlocal best
-        evaluation = evaluate(policy, rollout, validation)
+        limit = progress.baseline_tokens
+        evaluation = evaluate(policy, rollout, validation, limit, obey)
         metrics = evaluation.metrics(
             episodes_completed=progress.episodes,
             total_training_time=time.perf_counter() - began,
@@ -149,7 +143,6 @@ def run_training(
             events.emit(EvaluationDone(i, n, "validation", metrics.to_dict(), shown))
         else:
             progress.baseline_tokens = evaluation.tokens_per_task
-            scenario.baseline_tokens = progress.baseline_tokens
             events.emit(BaselineMeasured(metrics.to_dict(), shown))
         progress.history.append(entry)
         save()
@@ -158,8 +151,8 @@ def run_training(
         measure()
 
     while True:
-        # Obey, between iterations only.
-        began += apply_commands(control, progress, events, save)
+        # Obey, between iterations and within evaluations only.
+        obey()
 
         # Measure now and then. What is due follows from the progress alone, so that
         # it is the same whichever checkpoint the run was resumed from.
@@ -178,37 +171,21 @@ def run_training(
         # Rates fall as the run goes on; everything is a function of the progress.
         clock = time.perf_counter()
         fraction = progress.episodes / settings["episodes"]
-        number = config.seed * 1_000_003 + progress.iteration + 1
         size = min(config.batch_size, -(-left // min(config.group_size, _SMALL_GROUP)))
-        most = min(config.group_size, max(_SMALL_GROUP, left // size))
-        revisits = int(size * config.revisit)
-        again = backlog.take(progress.iteration, revisits)
-        fresh = draw(number, size - revisits)
-        tasks = [*fresh, *(task for _, task in again)]
-        entries = [[number, size - revisits, i] for i in range(len(fresh))]
-        entries += [entry for entry, _ in again]
-        ahead = draw(number + 1, size - revisits)
-        policy.prepare([task.messages for task in ahead])
-        rng = np.random.default_rng([config.seed, progress.iteration])
-        sampling = Sampling(
-            rng, settings["exploration"] * (1.0 - config.exploration_decay * fraction)
-        )
-        branch = config.credit == "state"
-        groups = rollout.groups(
-            policy,
-            tasks,
-            most,
-            sampling,
-            number,
-            branch=branch,
+        decay = 1.0 - config.exploration_decay * fraction
+        plans = sampler.plan(
+            size,
+            min(config.group_size, max(_SMALL_GROUP, left // size)),
+            exploration=settings["exploration"] * decay,
+            branch=config.credit == "state",
             max_mistakes=config.max_mistakes,
-            horizons=pace.horizons(len(tasks), rng),
+            baseline_tokens=progress.baseline_tokens,
         )
-        pace.note(groups)
+        policy.prepare([task.messages for task in sampler.ahead(size)])
+        groups = rollout.groups(policy, plans)
         episodes = [episode for group in groups for episode in group.trajectories]
         progress.count_broken(episodes, config.failure_budget)
-        for entry, group in zip(entries, groups, strict=True):
-            backlog.note(entry, group, progress.iteration)
+        sampler.note(plans, groups)
 
         # Compare siblings, and update what may change.
         signal = assign_advantages(groups, config.credit, config.discount_factor)
@@ -242,7 +219,9 @@ def run_training(
     policy.load_state(best)
     policy.calibrate(progress.best_decisions)
     progress.seconds = time.perf_counter() - began
-    return final_evaluation(config, rollout, policy, untrained, progress, events)
+    return final_evaluation(
+        config, rollout, policy, untrained, progress, events, control
+    )
 
 
 def final_evaluation(
@@ -250,8 +229,9 @@ def final_evaluation(
     rollout: Rollout,
     policy: Policy,
     untrained: Mapping[str, Any],
-    progress: Progress,
+    progress: LoopState,
     events: EventBus,
+    control: Control,
 ) -> LoopResult:
     """Measures a trained policy, and the untrained one, at the end of a training.
 
@@ -265,23 +245,32 @@ def final_evaluation(
         untrained: Its weights before that.
         progress: Where the training stands.
         events: Hears what was measured.
+        control: Pauses and interruptions are obeyed.
+
+    Raises:
+        KeyboardInterrupt: The control wants to leave; the last checkpoint holds all.
     """
-    scenario = rollout.scenario
-    heldout = draw_tasks(scenario, "heldout", config.seed, config.heldout_tasks)
+    heldout = draw_tasks(rollout.scenario, "heldout", config.seed, config.heldout_tasks)
     some = heldout[: config.free_form_tasks]
+    limit = progress.baseline_tokens
+
+    def obey() -> None:
+        apply_commands(control, progress, events, lambda: None, over=True)
+
     trained = copy.deepcopy(policy.weights())
     policy.load_state(untrained)
-    before = evaluate(policy, rollout, heldout)
-    free_before = evaluate_free_form(policy, rollout, some)
+    before = evaluate(policy, rollout, heldout, limit, obey)
+    free_before = evaluate_free_form(policy, rollout, some, limit, obey)
     policy.load_state(trained)
-    after = evaluate(policy, rollout, heldout)
+    after = evaluate(policy, rollout, heldout, limit, obey)
+    free_after = evaluate_free_form(policy, rollout, some, limit, obey)
     metrics = after.metrics(
         before,
         episodes_completed=progress.episodes,
         total_training_time=progress.seconds,
         convergence_episode=progress.convergence_episode,
         manual_hours=config.manual_hours,
-        free_form=evaluate_free_form(policy, rollout, some),
+        free_form=free_after,
     )
     baseline = before.metrics(
         manual_hours=config.manual_hours,
@@ -294,18 +283,23 @@ def final_evaluation(
 
 
 def apply_commands(
-    control: Control, progress: Progress, events: EventBus, save: Callable[[], None]
+    control: Control,
+    progress: LoopState,
+    events: EventBus,
+    save: Callable[[], None],
+    *,
+    over: bool = False,
 ) -> float:
-    """Does what the control asks for, between two iterations of a training.
+    """Does what the control asks for, between two updates of a training.
 
-    Settings that change are saved at once: a run that is killed and resumed must go
-    on with them.
+    What changes is saved at once: a run that is killed and resumed must go on with it.
 
     Args:
         control: The orders.
         progress: Its settings are changed.
         events: Hears what was obeyed.
         save: Saves a checkpoint.
+        over: No update is to come, so there is nothing to adjust or to stop.
 
     Returns:
         Seconds spent in a pause.
@@ -313,23 +307,28 @@ def apply_commands(
     Raises:
         KeyboardInterrupt: The control wants to leave; everything is saved.
     """
+    settings = progress.settings
     paused_at: float | None = None
     while True:
         for complaint in control.poll():
             events.emit(Warned(complaint))
         if changes := control.take_adjustments():
-            progress.settings.update(changes)
-            # Before the checkpoint, as all that is not to be said again.
-            events.emit(Adjusted(progress.iteration, changes))
-            save()
+            if over:
+                events.emit(Warned("Training is over, so nothing was adjusted."))
+            else:
+                settings.update(changes)
+                # Before the checkpoint, as all that is not to be said again.
+                events.emit(Adjusted(progress.iteration, changes))
+                save()
         if control.interrupted:
             save()
             raise KeyboardInterrupt
         if control.stop_reason is not None:
-            # What was asked for is what has been done.
-            progress.settings["episodes"] = progress.episodes
-            events.emit(RunStopped(control.stop_reason))
-            save()
+            if not over and settings["episodes"] != progress.episodes:
+                # What was asked for is what has been done.
+                settings["episodes"] = progress.episodes
+                events.emit(RunStopped(control.stop_reason))
+                save()
             break
         if not control.paused:
             break

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
+import zlib
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from agentgym.core.task import Task
 from agentgym.core.tools import FailureKind, ToolCall, ToolRunner
-from agentgym.core.trajectory import Group, Step, Trajectory
+from agentgym.core.trajectory import EpisodePlan, Group, GroupPlan, Step, Trajectory
 from agentgym.errors import AgentGymError, ScenarioError
-from agentgym.policies.base import (
-    GREEDY,
-    Decider,
-    Decision,
-    DecisionRequest,
-    Sampling,
-)
+from agentgym.policies.base import Decider, Decision, DecisionRequest, Policy
 from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.environment import Environment
 
@@ -51,111 +49,54 @@ class Rollout:
         self._runner = ToolRunner(tool_timeout)
         self._environments: list[Environment] = []
 
-    def groups(
-        self,
-        policy: Decider,
-        tasks: Sequence[Task],
-        group_size: int,
-        sampling: Sampling,
-        seed: int = 0,
-        *,
-        branch: bool = True,
-        max_mistakes: int | None = None,
-        horizons: Sequence[int | None] = (),
-    ) -> list[Group]:
-        """Samples up to `group_size` siblings of each task and rewards them.
+    def groups(self, policy: Decider, plans: Sequence[GroupPlan]) -> list[Group]:
+        """Samples the siblings of each group and rewards them.
 
-        With `branch`, two siblings start from the beginning. Where none of them
-        solves the task, the rest branch off, in two rounds or, if they are many, more:
-        they repeat the sibling that got furthest up to its first wrong step, and try
-        something else there. So effort goes to the states at which there is something
-        to find out, and a group that is solved already stays small.
+        In a group that branches, two siblings start from the beginning. Where none of
+        them solves the task, the rest branch off, in two rounds or, if they are many,
+        more: they repeat the sibling that got furthest up to its first wrong step, and
+        try something else there. So effort goes to the states at which there is
+        something to find out, and a group that is solved already stays small.
 
-        An episode ends after `max_mistakes` wrong steps, if its environment would allow
-        for more: siblings branch off at the first one, whatever comes of it. Episodes
-        of a task with a horizon are left after so many right steps.
+        No group depends on the others. Groups that are played elsewhere, with weights
+        that went there after `introduce`, are the same.
         """
-        start = min(_ROOTS, group_size) if branch else group_size
-        first = self.play(
-            policy,
-            [t for t in tasks for _ in range(start)],
-            sampling,
-            seed,
-            max_mistakes=max_mistakes,
-            horizons=[h for h in horizons for _ in range(start)],
-        )
-        until = {id(t): h for t, h in zip(tasks, horizons, strict=False)}
-        groups = [
-            Group(task, first[i * start : (i + 1) * start])
-            for i, task in enumerate(tasks)
-        ]
-        rounds = max(2, group_size // _ROUND)
-        size = max(1, (group_size - start + 1) // rounds)
-        for round_ in range(rounds):
-            forks = [
-                fork
-                for group in groups
-                if len(group.trajectories) + size <= group_size
-                and (sibling := _furthest(group)) is not None
-                for fork in [(group, sibling, _known(group, sibling))] * size
-            ]
-            if not forks:
-                break
-            played = self.play(
-                policy,
-                [group.task for group, _, _ in forks],
-                sampling,
-                seed + 7919 * (round_ + 1),
-                [sibling for _, sibling, _ in forks],
-                max_mistakes=max_mistakes,
-                known=[known for _, _, known in forks],
-                horizons=[until.get(id(group.task)) for group, _, _ in forks],
-            )
-            for (group, _, _), trajectory in zip(forks, played, strict=True):
-                group.trajectories.append(trajectory)
-        for group in groups:
-            for trajectory in group.trajectories:
+        self.introduce(policy, plans)
+        playing = [_Playing(plan) for plan in plans]
+        while rounds := [(one, due) for one in playing if (due := one.due())]:
+            played = self._play_all(policy, [due for _, due in rounds])
+            for (one, _), trajectories in zip(rounds, played, strict=True):
+                one.group.trajectories += trajectories
+        for one in playing:
+            for trajectory in one.group.trajectories:
+                trajectory.baseline_tokens = one.plan.baseline_tokens
                 self.reward(trajectory)
-        return groups
+        return [one.group for one in playing]
+
+    def introduce(self, policy: Decider, plans: Sequence[GroupPlan]) -> None:
+        """Lets a policy know the tools of groups to come, in the order of positions."""
+        if not (plans and isinstance(policy, Policy)):
+            return
+        ordered = sorted(plans, key=lambda plan: plan.position)
+        (environment,) = self._open([ordered[0].task])
+        offered = [environment.tools_of(plan.task) for plan in ordered]
+        policy.meet({id(tools): tools for tools in offered}.values())
 
     def play(
-        self,
-        policy: Decider,
-        tasks: Sequence[Task],
-        sampling: Sampling = GREEDY,
-        seed: int = 0,
-        siblings: Sequence[Trajectory] = (),
-        max_mistakes: int | None = None,
-        known: Sequence[ToolCall | None] = (),
-        horizons: Sequence[int | None] = (),
+        self, policy: Decider, tasks: Sequence[Task], seed: int = 0
     ) -> list[Trajectory]:
-        """Plays one episode of each task, in order, and judges it.
+        """Plays one episode of each task with the likeliest decisions, and judges it.
 
         Args:
             policy: Decides.
             tasks: What to do.
-            sampling: How decisions are drawn.
             seed: Decides injected faults.
-            siblings: For each task, an episode to repeat up to its first wrong step.
-            max_mistakes: Wrong steps that end an episode, if its environment would
-                allow for more.
-            known: For each sibling, what was found to be right where it went wrong.
-            horizons: For each task, right steps after which it is left, if any.
         """
-        trajectories = []
-        for start in range(0, len(tasks), self.at_once):
-            some = slice(start, start + self.at_once)
-            trajectories += self._play(
-                policy,
-                tasks[some],
-                sampling,
-                seed + start,
-                siblings[some],
-                max_mistakes,
-                known[some],
-                horizons[some],
-            )
-        return trajectories
+        played = self._play_all(
+            policy,
+            [[EpisodePlan(task, seed * 65_537 + i)] for i, task in enumerate(tasks)],
+        )
+        return [trajectory for (trajectory,) in played]
 
     def reward(self, trajectory: Trajectory) -> None:
         """Lets the scenario reward each step; a broken episode stays unrewarded."""
@@ -186,63 +127,144 @@ class Rollout:
         self._environments.clear()
         self._runner.close()
 
+    def _play_all(
+        self, policy: Decider, groups: Sequence[Sequence[EpisodePlan]]
+    ) -> list[list[Trajectory]]:
+        """Plays what fits at once; a group is split only if it does not fit alone."""
+        played: list[list[Trajectory]] = [[] for _ in groups]
+        batch: list[tuple[int, EpisodePlan]] = []
+
+        def flush() -> None:
+            if not batch:
+                return
+            episodes = [episode for _, episode in batch]
+            for (at, _), trajectory in zip(
+                batch, self._play(policy, episodes), strict=True
+            ):
+                played[at].append(trajectory)
+            batch.clear()
+
+        for at, episodes in enumerate(groups):
+            if len(batch) + len(episodes) > self.at_once:
+                flush()
+            for episode in episodes:
+                if len(batch) == self.at_once:
+                    flush()
+                batch.append((at, episode))
+        flush()
+        return played
+
     def _play(
-        self,
-        policy: Decider,
-        tasks: Sequence[Task],
-        sampling: Sampling,
-        seed: int,
-        siblings: Sequence[Trajectory],
-        max_mistakes: int | None,
-        known: Sequence[ToolCall | None],
-        horizons: Sequence[int | None],
+        self, policy: Decider, episodes: Sequence[EpisodePlan]
     ) -> list[Trajectory]:
-        while len(self._environments) < len(tasks):
-            self._environments.append(
-                self.scenario.create_environment(
-                    tasks, max_steps=self.max_steps, runner=self._runner
-                )
-            )
-        trajectories = [Trajectory(task) for task in tasks]
-        active: list[tuple[Environment, Trajectory]] = []
-        found = dict(zip(map(id, trajectories), known, strict=False))
-        until = dict(zip(map(id, trajectories), horizons, strict=False))
-        for i, (environment, trajectory) in enumerate(
-            zip(self._environments, trajectories, strict=False)
+        active: list[tuple[Environment, Trajectory, EpisodePlan]] = []
+        trajectories = [Trajectory(e.task, seed=e.seed) for e in episodes]
+        environments = self._open([episode.task for episode in episodes])
+        for environment, trajectory, episode in zip(
+            environments, trajectories, episodes, strict=True
         ):
-            sibling = siblings[i] if siblings else None
-            trajectory.seed = sibling.seed if sibling else seed * 65_537 + i
-            if guarded(trajectory, _begin, environment, trajectory, sibling):
-                active.append((environment, trajectory))
+            if guarded(trajectory, _begin, environment, trajectory, episode.sibling):
+                active.append((environment, trajectory, episode))
+        rngs = {id(e): generator(e) for e in episodes}
         while active:
             requests = []
-            for environment, trajectory in active:
+            for environment, trajectory, episode in active:
                 request = DecisionRequest(
-                    environment.messages, environment.tool_list, environment.state_key
+                    environment.messages,
+                    environment.tool_list,
+                    environment.state_key,
+                    episode.exploration,
+                    rng=rngs[id(episode)],
+                    untried=episode.untried,
                 )
-                if siblings and all(step.replayed for step in trajectory.steps):
+                if episode.sibling and all(s.replayed for s in trajectory.steps):
                     request.exploration = FORK_EXPLORATION
-                    request.known = found.get(id(trajectory))
+                    request.known = episode.known
                 requests.append(request)
-            decisions = policy.decide(requests, sampling)
+            decisions = policy.decide(requests)
             still = []
-            for (environment, trajectory), request, decision in zip(
+            for (environment, trajectory, episode), request, decision in zip(
                 active, requests, decisions, strict=True
             ):
                 step = step_of(decision, request.state_key)
                 if not guarded(trajectory, act, environment, step):
                     continue
                 trajectory.steps.append(step)
-                trajectory.cut_short = not environment.done and _far_enough(
-                    trajectory, until.get(id(trajectory))
-                )
-                over = environment.done or _lost(trajectory, max_mistakes)
-                if over or trajectory.cut_short:
+                if environment.done or _lost(trajectory, episode.max_mistakes):
                     guarded(trajectory, finish, environment, trajectory)
                 else:
-                    still.append((environment, trajectory))
+                    still.append((environment, trajectory, episode))
             active = still
         return trajectories
+
+    def _open(self, tasks: Sequence[Task]) -> list[Environment]:
+        while len(self._environments) < len(tasks):
+            self._environments.append(
+                self.scenario.create_environment(
+                    tasks, max_steps=self.max_steps, runner=self._runner
+                )
+            )
+        return self._environments[: len(tasks)]
+
+
+def generator(episode: EpisodePlan) -> np.random.Generator | None:
+    """What draws the decisions of an episode; None if the likeliest are taken."""
+    if episode.draws is None:
+        return None
+    return np.random.default_rng([*episode.draws, episode.number])
+
+
+class _Playing:
+    """A group on its way, round by round."""
+
+    def __init__(self, plan: GroupPlan) -> None:
+        self.plan = plan
+        self.group = Group(plan.task, [])
+        self._draws = (*plan.seed, plan.position)
+        self._rounds = 0
+        self._turns: Counter[str] = Counter()
+        self._untried: dict[Any, Any] = {}
+
+    def due(self) -> list[EpisodePlan]:
+        """The episodes of the next round; none if the group is complete."""
+        plan, played = self.plan, len(self.group.trajectories)
+        start = min(_ROOTS, plan.size) if plan.branch else plan.size
+        if not played:
+            return [self._episode(number, "") for number in range(start)]
+        rounds = max(2, plan.size // _ROUND)
+        size = max(1, (plan.size - start + 1) // rounds)
+        self._rounds += 1
+        sibling = _furthest(self.group)
+        if self._rounds > rounds or played + size > plan.size or sibling is None:
+            return []
+        wrong = sibling.steps[len(right_steps(sibling))]
+        known = _known(self.group, wrong.state_key)
+        return [
+            self._episode(played + i, wrong.state_key, sibling, known)
+            for i in range(size)
+        ]
+
+    def _episode(
+        self,
+        number: int,
+        place: str,
+        sibling: Trajectory | None = None,
+        known: ToolCall | None = None,
+    ) -> EpisodePlan:
+        self._turns[place] += 1
+        name = repr((self._draws, number)).encode()
+        return EpisodePlan(
+            self.plan.task,
+            sibling.seed if sibling else zlib.crc32(name),
+            sibling,
+            known,
+            self._draws,
+            number,
+            self._turns[place] - 1,
+            self.plan.exploration,
+            self.plan.max_mistakes,
+            self._untried,
+        )
 
 
 def _begin(
@@ -281,7 +303,7 @@ def _furthest(group: Group) -> Trajectory | None:
     """The sibling with the longest right beginning, if none solved the task."""
     best, most = None, -1
     for trajectory in group.trajectories:
-        if trajectory.unspoiled:
+        if trajectory.success:
             return None
         if trajectory.failure is None:
             right = len(right_steps(trajectory))
@@ -290,13 +312,12 @@ def _furthest(group: Group) -> Trajectory | None:
     return best
 
 
-def _known(group: Group, sibling: Trajectory) -> ToolCall | None:
-    """What siblings found to be right where one of them went wrong.
+def _known(group: Group, at: str) -> ToolCall | None:
+    """What siblings found to be right at a state.
 
     None if nobody had the right tool there, or the judge does not tell which of its
     arguments were wrong.
     """
-    at = sibling.steps[len(right_steps(sibling))].state_key
     tool = ""
     right: dict[str, Any] = {}
     for step in (step for t in group.trajectories for step in t.steps):
@@ -314,21 +335,13 @@ def _lost(trajectory: Trajectory, max_mistakes: int | None) -> bool:
     return sum(not step.correct for step in trajectory.steps) >= max_mistakes
 
 
-def _far_enough(trajectory: Trajectory, horizon: int | None) -> bool:
-    """Whether nothing went wrong in as many steps as are to be played."""
-    return (
-        horizon is not None
-        and len(trajectory.steps) >= horizon
-        and all(step.correct for step in trajectory.steps)
-    )
-
-
 def act(environment: Environment, step: Step) -> None:
     """Lets a decision have its effect, and notes what came of it."""
     outcome = environment.act(step.message)
     step.calls, step.results = outcome.calls, outcome.results
     step.correct, step.failure = outcome.verdict.correct, outcome.verdict.failure
     step.wrong_arguments = outcome.verdict.wrong_arguments
+    step.reply = outcome.reply
     if step.failure is None:
         step.failure = next((r.failure for r in outcome.results if r.failure), None)
     step.latency += sum(result.latency for result in outcome.results)

@@ -1,4 +1,4 @@
-"""Helpers of the training loop: the tasks it draws, and what it tells."""
+"""What the training loop tells of itself."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from typing import Any
 
 from agentgym.core.metrics import TrainingMetrics
 from agentgym.core.rewards import Signal
-from agentgym.core.task import Split, Task
 from agentgym.core.tools import FailureKind
 from agentgym.core.trajectory import Group
-from agentgym.errors import ScenarioError
 from agentgym.policies.base import UpdateStats
-from agentgym.scenarios.base import Scenario
 from agentgym.training.evaluation import Evaluation
 
 _SAMPLE = 20
@@ -27,23 +24,6 @@ _IN_HISTORY = (
 )
 
 
-def draw_tasks(
-    scenario: Scenario, split: Split, seed: int, count: int
-) -> Sequence[Task]:
-    """Tasks of a scenario, at least one.
-
-    Raises:
-        ScenarioError: There is none, so nothing could be learned or measured.
-    """
-    tasks = scenario.tasks(split, seed, count)
-    if not tasks:
-        raise ScenarioError(
-            f"Scenario '{scenario.name}' has no tasks of the split '{split}'. Let its "
-            "`tasks` return some."
-        )
-    return tasks
-
-
 def training_values(
     groups: Sequence[Group], signal: Signal, stats: UpdateStats
 ) -> dict[str, Any]:
@@ -53,7 +33,6 @@ def training_values(
     """
     episodes = [t for group in groups for t in group.trajectories]
     rewards = [r for t in episodes if (r := t.mean_reward) is not None]
-    played = [t for t in episodes if not t.cut_short]
     # What was repeated from a sibling was not decided here.
     steps = [step for t in episodes for step in t.steps if not step.replayed]
     calls = [
@@ -64,7 +43,7 @@ def training_values(
     failures.update(str(t.failure) for t in episodes if t.failure)
     return {
         "mean_reward": sum(rewards) / len(rewards) if rewards else None,
-        "success": sum(t.success is True for t in played) / max(1, len(played)),
+        "success": sum(t.success is True for t in episodes) / len(episodes),
         "reliability": len(right) / max(1, len(calls)),
         "loss": stats.loss,
         "entropy": stats.entropy,

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from agentgym import Trainer
@@ -15,7 +14,7 @@ from agentgym.agents.gateway import Gateway
 from agentgym.agents.rollout import AgentRollout
 from agentgym.agents.trl import tokens_of
 from agentgym.core.events import IterationDone
-from agentgym.policies.base import Sampling
+from agentgym.core.trajectory import GroupPlan
 from agentgym.policies.llm.policy import LlmPolicy
 from agentgym.scenarios.registry import ScenarioRegistry
 
@@ -76,9 +75,10 @@ def test_trajectories_have_the_tokens_of_the_sampler(families: dict[str, Path]) 
 
     rollout = AgentRollout(scenario, make, max_steps=4)
     tasks = scenario.tasks("train", 0, 4)
-    played = rollout.play(policy, tasks, Sampling(np.random.default_rng(0), 0.3))
+    plans = [GroupPlan(t, 2, exploration=0.3, branch=False) for t in tasks]
+    groups = rollout.groups(policy, plans)
     rollout.close()
-    for trajectory in played:
+    for trajectory in (t for group in groups for t in group.trajectories):
         assert trajectory.failure is None and trajectory.steps
         for step in trajectory.steps:
             assert step.sampled is not None

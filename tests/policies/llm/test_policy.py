@@ -15,7 +15,7 @@ import torch
 from agentgym.core.rewards import assign_advantages
 from agentgym.core.task import Task
 from agentgym.core.tools import FailureKind, Tool, ToolCall
-from agentgym.core.trajectory import Group, Trajectory
+from agentgym.core.trajectory import Group, GroupPlan, Trajectory
 from agentgym.errors import (
     AssetError,
     ContextExceeded,
@@ -55,8 +55,10 @@ def iterate(
     rate: float = 0.003,
 ) -> Any:
     tasks = tasks or rollout.scenario.tasks("train", number, 4)
-    rng = np.random.default_rng([0, number])
-    groups = rollout.groups(policy, tasks, 8, Sampling(rng, 0.2), number)
+    plans = [
+        GroupPlan(t, 8, (0, number), i, exploration=0.2) for i, t in enumerate(tasks)
+    ]
+    groups = rollout.groups(policy, plans)
     assign_advantages(groups, "state", 0.95)
     return policy.learn(groups, learning_rate=rate, entropy=0.01, trainable=trainable)
 
@@ -190,12 +192,11 @@ def test_frozen_components_get_no_gradient(
     assert stats.gradient_norm == 0.0
     assert weights(policy) == before
     # Tokens of the arguments alone: the choice of the tool is not even looked at.
-    groups = rollout.groups(
-        policy,
-        rollout.scenario.tasks("train", 0, 6),
-        8,
-        Sampling(np.random.default_rng(0), 0.5),
-    )
+    plans = [
+        GroupPlan(t, 8, position=i, exploration=0.5)
+        for i, t in enumerate(rollout.scenario.tasks("train", 0, 6))
+    ]
+    groups = rollout.groups(policy, plans)
     assign_advantages(groups, "state", 0.95)
     for group in groups:
         for trajectory in group.trajectories:

@@ -61,7 +61,9 @@ def _numeric(head: ChoiceHead | PointerHead, loss: Any) -> dict[str, Any]:
 
 def _block(rng: np.random.Generator, clauses: int, starts: list[int]) -> Block:
     tokens = rng.normal(size=(starts[-1] + 2, WIDTH))
-    return Block(rng.normal(size=(clauses, WIDTH)), tokens, np.array(starts))
+    return Block(
+        f"of {clauses}", rng.normal(size=(clauses, WIDTH)), tokens, np.array(starts)
+    )
 
 
 def _choice_head(rng: np.random.Generator, habits: bool = True) -> ChoiceHead:
@@ -71,12 +73,19 @@ def _choice_head(rng: np.random.Generator, habits: bool = True) -> ChoiceHead:
     return head
 
 
+def _options(
+    rng: np.random.Generator, sizes: Any, slots: list[int], shared_rows: bool
+) -> Options:
+    sentences = [rng.normal(size=(n, WIDTH)) for n in sizes]
+    made = Options((str(sizes),), sentences, shared_rows)
+    made.slots[:] = slots
+    return made
+
+
 def _cases(rng: np.random.Generator, detached: int = 0) -> list[Case]:
     """Two states of one conversation, and one of another with options of a kind."""
     some, other = (
-        Options(
-            [rng.normal(size=(n, WIDTH)) for n in sizes], np.array(slots), shared_rows
-        )
+        _options(rng, sizes, slots, shared_rows)
         for sizes, slots, shared_rows in (
             ((2, 1, 3), [3, 0, 2], False),
             ((1, 2, 1), [1, 2, 2], True),

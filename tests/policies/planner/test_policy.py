@@ -242,7 +242,7 @@ def test_a_frozen_component_keeps_every_bit(
     trainable: str, frozen: str, heads: list[str]
 ) -> None:
     policy = PlannerPolicy()
-    policy.decide([_request(TEXTS[0])])
+    policy.meet([TOOLS])
     frozen_before, all_before = _bytes(policy, *heads), _bytes(policy)
     stats = _learn(policy, 0, frozenset({trainable}))
     assert stats.gradient_norms[frozen] == 0.0 < stats.gradient_norms[trainable]
@@ -527,12 +527,12 @@ def test_where_tools_come_and_go_none_gets_a_row_of_its_own(tmp_path: Path) -> N
             _tool(f"do{i}", f"Do {i}.", ["x"], x={"enum": ["a", "b"]}, y={})
             for i in range(start, start + 5)
         ]
-        policy.decide([_request("do it", some)])
+        policy.meet([some])
     assert "<tool>" in policy.slots["tool"]
     assert all(len(rows) < 3 * 64 for rows in policy.slots.values())
     before = {n: dict(rows) for n, rows in policy.slots.items()}
     new = [_tool(f"new{i}", "New.", ["x"], x={"enum": ["a", "c"]}) for i in range(9)]
-    policy.decide([_request("do it", new)])
+    policy.meet([new])
     assert policy.slots == before
     _learn(policy, 0)
     assert policy.heads.tool.parameters.arrays["shared_rows"].any()
@@ -549,10 +549,18 @@ def test_a_loaded_planner_can_learn_new_tools(tmp_path: Path) -> None:
     policy.save(tmp_path)
     loaded = PlannerPolicy.load(tmp_path)
     song = _tool("sing_song", "Sing a song.")
-    loaded.decide([_request("hello", (*TOOLS, song))])
-    rng = np.random.default_rng(0)
-    loaded.decide([_request("hello", (*TOOLS, song))], Sampling(rng))
+    request = _request("hello", (*TOOLS, song))
+    sampling = Sampling(np.random.default_rng(0))
+    before = {n: dict(rows) for n, rows in loaded.slots.items()}
+    (decision,) = loaded.decide([request], sampling)
+    # Serving others must not make it grow; learning may, also what nobody announced.
+    assert loaded.slots == before
+    step = Step(decision.message, advantage=1.0, trace=decision.trace)
+    group = Group(Task("one", ()), [Trajectory(Task("one", ()), [step])])
+    loaded.learn([group], learning_rate=0.01, entropy=0.0, trainable=ALL)
     assert "sing_song" in loaded.slots["tool"]
+    loaded.meet([[_tool("dance", "Dance.")]])
+    assert "dance" in loaded.slots["tool"]
     _learn(loaded, 1)
 
 

@@ -404,7 +404,7 @@ def _collect(
     groups: Sequence[Group], kinds: Sequence[int]
 ) -> tuple[list[_Sampled], int, int]:
     """What there is to learn; and in how many states and steps it was looked for."""
-    found: dict[int, _Sampled] = {}
+    found: dict[Any, _Sampled] = {}
     steps = 0
     for task, group in enumerate(groups):
         for trajectory in group.trajectories:
@@ -414,7 +414,8 @@ def _collect(
                     continue
                 steps += 1
                 state = step.trace.state
-                sampled = found.setdefault(id(state), _Sampled(state, task))
+                key = (task, step.trace.request.state_key or steps)
+                sampled = found.setdefault(key, _Sampled(state, task))
                 for kind in kinds:
                     push = _push(step, step.trace, kind, both[kind])
                     if push is not None:

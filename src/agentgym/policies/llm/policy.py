@@ -164,28 +164,22 @@ class LlmPolicy(Policy):
         self, requests: Sequence[DecisionRequest], sampling: Sampling
     ) -> list[Decision]:
         started = time.perf_counter()
-        states = self._read(requests, keep=sampling.rng is not None)
+        how = [request.sampling(sampling) for request in requests]
+        states = self._read(requests, keep=any(own.rng is not None for own in how))
         drawn = [
-            draw_known(state, request.known, request.sampling(sampling))
-            or draw_group(state, request.sampling(sampling))
-            for request, state in zip(requests, states, strict=True)
+            draw_known(state, request.known, own) or draw_group(state, own)
+            for request, state, own in zip(requests, states, how, strict=True)
         ]
         values = self._draw_values(
             [
-                None
-                if among
-                else Walk(state, group.chosen, request.sampling(sampling).rng)
-                for request, state, (group, among) in zip(
-                    requests, states, drawn, strict=True
-                )
+                None if among else Walk(state, group.chosen, own.rng)
+                for state, own, (group, among) in zip(states, how, drawn, strict=True)
             ]
         )
         decisions = [
-            self._finish(
-                request, state, request.sampling(sampling), group, value or among
-            )
-            for request, state, (group, among), value in zip(
-                requests, states, drawn, values, strict=True
+            self._finish(request, state, own, group, value or among)
+            for request, state, own, (group, among), value in zip(
+                requests, states, how, drawn, values, strict=True
             )
         ]
         share = (time.perf_counter() - started) / max(1, len(requests))
@@ -233,7 +227,11 @@ class LlmPolicy(Policy):
         decision.completion_tokens = len(state.completions[option])
         decision.sampled = state.sampled(option, group, value)
         if sampling.rng is not None:  # Else nobody learns, and it takes memory.
-            decision.trace = Trace(state, option, (group.logprob, value.logprob))
+            asked = DecisionRequest(
+                tuple(request.messages), request.tools, request.state_key
+            )
+            logprobs = (group.logprob, value.logprob)
+            decision.trace = Trace(asked, state, option, logprobs)
         return decision
 
     def _phrase(self, option: Option, messages: Sequence[Message]) -> Decision:
@@ -352,6 +350,33 @@ class LlmPolicy(Policy):
         return self._toolsets[key][0]
 
     # Learning --------------------------------------------------------------------
+
+    def small_trace(self, trace: Trace) -> dict[str, Any]:
+        """See `Policy`. Which probabilities were needed is part of it."""
+        known = np.flatnonzero(~np.isnan(trace.state.edges))
+        return {
+            "state_key": trace.request.state_key,
+            "messages": trace.request.messages,
+            "tools": trace.request.tools,
+            "option": trace.option,
+            "logprobs": trace.logprobs,
+            "edges": [known.tolist(), trace.state.edges[known].tolist()],
+        }
+
+    def rebuild(self, traces: Sequence[dict[str, Any]]) -> list[Trace]:
+        """See `Policy`."""
+        requests = [
+            DecisionRequest(t["messages"], t["tools"], t["state_key"]) for t in traces
+        ]
+        with memory_told():
+            states = self._read(requests)
+        rebuilt = []
+        for small, request, state in zip(traces, requests, states, strict=True):
+            edges, values = small["edges"]
+            state.edges[edges] = values
+            group, value = small["logprobs"]
+            rebuilt.append(Trace(request, state, small["option"], (group, value)))
+        return rebuilt
 
     def learn(
         self,

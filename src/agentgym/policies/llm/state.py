@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from agentgym.core.tools import ToolCall
 from agentgym.core.trajectory import SampledTokens
-from agentgym.policies.base import Sampling
+from agentgym.policies.base import DecisionRequest, Sampling
 from agentgym.policies.llm.engine import Branch, Segment
 from agentgym.policies.llm.options import Option
 from agentgym.policies.llm.trie import TOOL, Trie
@@ -33,7 +33,6 @@ class State:
         completions: Token ids of each option, the end of the answer included.
         edges: Log-probability of each edge of the trie; NaN where it was not needed.
         hidden: At the model's cut, by node of the trie, of those that were read.
-        untried: Groups, or options of a group, that siblings have not explored yet.
     """
 
     def __init__(
@@ -48,7 +47,6 @@ class State:
         self.trie = Trie(completions, [o.group for o in options])
         self.edges: Floats = np.full(len(self.trie.rows), np.nan)
         self.hidden: dict[int, Any] = {}
-        self.untried: dict[int, list[int]] = {}
         self.groups: dict[int, list[int]] = {}
         for i, option in enumerate(options):
             self.groups.setdefault(option.group, []).append(i)
@@ -233,11 +231,13 @@ class Trace:
     """What `learn` needs of a decision.
 
     Attributes:
+        request: What was asked. Siblings at the same state share what they learn.
         option: Which one was taken.
         logprobs: Of the group, and of the option in it, under the weights. The latter
             is NaN where it was not needed: any option would do.
     """
 
+    request: DecisionRequest
     state: State
     option: int
     logprobs: tuple[float, float]
@@ -268,7 +268,7 @@ def draw_group(state: State, sampling: Sampling) -> tuple[Drawn, Sequence[int]]:
     explored shows whether it is the right one with any arguments.
     """
     share = _EXPLORE_GROUP * sampling.exploration
-    group = _draw(state, state.group_logprobs, sampling, share, -1)
+    group = _draw(state.group_logprobs, sampling, share, -1)
     anything = group.explored or (
         sampling.rng is not None
         and bool(sampling.rng.random() < sampling.exploration - share)
@@ -296,7 +296,6 @@ def draw_known(
 
 
 def _draw(
-    state: State,
     logprobs: Floats,
     sampling: Sampling,
     share: float,
@@ -305,9 +304,9 @@ def _draw(
     """Draws one of some choices.
 
     Args:
-        state: Remembers what siblings have tried.
         logprobs: Of the choices; they are not needed if the share is 1.
-        sampling: How; but for the share of exploration.
+        sampling: How, and what siblings have not tried; but for the share of
+            exploration.
         share: Of uniform draws.
         key: Names the choices within the state.
     """
@@ -327,7 +326,7 @@ def _draw(
     if explored:
         # Siblings at one state take turns through a random order, so that they try
         # different things; each of them alone still draws uniformly.
-        untried = state.untried.setdefault(key, [])
+        untried = sampling.untried.setdefault(key, [])
         if sampling.turn is not None:
             seed = [*sampling.turn.order, 1 + key, count]
             turns = np.random.default_rng(seed).permutation(count)
@@ -348,9 +347,9 @@ def draw_any(
     """Draws some option of a group, any of those given."""
     count = len(state.groups[group])
     if len(among) == count or sampling.rng is None:
-        return _draw(state, np.full(count, np.nan), sampling, 1.0, group)
+        return _draw(np.full(count, np.nan), sampling, 1.0, group)
     # What siblings have not tried comes first.
-    untried = state.untried.setdefault(group, [])
+    untried = sampling.untried.setdefault(group, [])
     if not untried:
         untried.extend(int(i) for i in sampling.rng.permutation(count))
     allowed = set(among)

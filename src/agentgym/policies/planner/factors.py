@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from agentgym.core.task import Message
 from agentgym.policies.base import Sampling
 from agentgym.policies.planner.facts import ToolFact, ValueFact, prior
 from agentgym.policies.planner.features import BLOCKS, POINTER_FEATURES, State
@@ -21,7 +22,7 @@ from agentgym.policies.planner.heads import (
     PointerHead,
     log_softmax,
 )
-from agentgym.policies.planner.toolset import ASK, FINISH
+from agentgym.policies.planner.toolset import ASK, FINISH, Parameter
 
 FactorKey = str | tuple[int, int]
 """Names a factor: one of the following, or (tool, parameter) by their positions."""
@@ -58,8 +59,7 @@ _VALUE_PRIOR = prior(
 class Pointing:
     """What one distribution of the pointer head is computed from."""
 
-    slot: int
-    query: Array
+    parameter: Parameter
     values: Array
     """One row for each value that was found."""
 
@@ -79,12 +79,19 @@ class Choice:
 
 @dataclass(slots=True, eq=False)
 class Trace:
-    """What `learn` needs of a decision."""
+    """What `learn` needs of a decision.
 
+    Attributes:
+        state_key: Of the request. Siblings with the same one share distributions.
+        messages: Of the request.
+        drawn: Log-probability of each choice under the sampler, exploration included.
+    """
+
+    state_key: str
+    messages: tuple[Message, ...]
     state: State
     choices: list[Choice]
     drawn: list[float]
-    """Log-probability of each choice under the sampler, exploration included."""
 
 
 class Heads:
@@ -112,7 +119,8 @@ class Heads:
     def _compute(self, state: State, key: FactorKey) -> Choice:
         name, case = self._case(state, key)
         if isinstance(case, Pointing):
-            logits = self.pointer.scores(case.slot, case.query, case.values)
+            own = case.parameter
+            logits = self.pointer.scores(own.slot, own.query, case.values)
         else:
             head = self.by_name[name]
             assert isinstance(head, ChoiceHead)
@@ -153,16 +161,16 @@ class Heads:
             return "value", Case(parameter.options, said, past, facts)
         found = state.candidates(tool, parameter)
         values = state.pointer_features(found, parameter.name)
-        return "pointer", Pointing(parameter.slot, parameter.query, values)
+        return "pointer", Pointing(parameter, values)
 
 
-def draw(state: State, choice: Choice, sampling: Sampling, share: float) -> float:
+def draw(choice: Choice, sampling: Sampling, share: float) -> float:
     """Draws one factor; returns the log-probability with which it was drawn.
 
     Args:
-        state: Remembers what siblings have tried.
         choice: The factor; takes what is drawn.
-        sampling: How; but for the share of exploration.
+        sampling: How, and what siblings have not tried; but for the share of
+            exploration.
         share: Of the draws that explore.
     """
     rng = sampling.rng
@@ -177,7 +185,7 @@ def draw(state: State, choice: Choice, sampling: Sampling, share: float) -> floa
     # the others have left.
     order = rng
     everything = np.flatnonzero(odds > 0).tolist()
-    left = state.untried.get(choice.key) or everything
+    left = sampling.untried.get(choice.key) or everything
     if sampling.turn is not None:
         name = zlib.crc32(repr(choice.key).encode())
         order = np.random.default_rng([*sampling.turn.order, name])
@@ -193,7 +201,7 @@ def draw(state: State, choice: Choice, sampling: Sampling, share: float) -> floa
     if choice.explored:
         at = _pick(curious, order)
         choice.chosen = left[at]
-        state.untried[choice.key] = left[:at] + left[at + 1 :]
+        sampling.untried[choice.key] = left[:at] + left[at + 1 :]
     else:
         choice.chosen = _pick(odds, rng)
     by_exploring = curious[left.index(choice.chosen)] if choice.chosen in left else 0.0

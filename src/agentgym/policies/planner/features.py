@@ -69,6 +69,7 @@ POINTER_FEATURES = BLOCKS * WIDTH + _NEIGHBOURS + len(_KINDS) + len(PlaceFact)
 
 
 _NOTHING = Block(
+    "",
     np.zeros((1, WIDTH), np.float32),
     np.zeros((1, WIDTH), np.float32),
     np.zeros(1, np.int64),
@@ -97,8 +98,6 @@ class State:
         self.facts, self.open = self._tool_facts()
         self.distributions: dict[Any, Any] = {}
         """Kept by the policy for as long as its weights stay the same."""
-        self.untried: dict[Any, list[int]] = {}
-        """Kept by the policy: what siblings have not explored yet."""
         self.cases: dict[Any, Any] = {}
         """Kept by the policy: what its heads are given for each factor."""
 

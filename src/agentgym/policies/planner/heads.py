@@ -58,7 +58,9 @@ class Block:
     All states of a conversation share the blocks of its messages.
     """
 
-    def __init__(self, means: Array, tokens: Array, starts: Indices) -> None:
+    def __init__(self, text: str, means: Array, tokens: Array, starts: Indices) -> None:
+        self.text = text
+        """Of the message: blocks of the same text are equal."""
         self.means = means
         self.tokens = tokens
         self.starts = starts
@@ -85,6 +87,10 @@ HIDDEN = 128
 """Units of a choice head's hidden layer."""
 
 
+NO_ROW = -1
+"""Stands for the last row of an array: zeros, until the row is given a name."""
+
+
 class Options:
     """What a choice head chooses from: encoded descriptions and their rows.
 
@@ -94,14 +100,16 @@ class Options:
     """
 
     def __init__(
-        self, sentences: Sequence[Array], slots: Indices, shared_rows: bool = False
+        self, key: tuple[str, ...], sentences: Sequence[Array], shared_rows: bool
     ) -> None:
+        self.key = key
+        """Options with the same key are equal."""
         self.sentences = np.concatenate(sentences)
         """The encoded sentences of all descriptions, one below the other."""
         lengths = [len(rows) for rows in sentences]
         self.starts = np.cumsum([0, *lengths[:-1]])
         self.embeddings = np.stack([rows.mean(axis=0) for rows in sentences])
-        self.slots = slots
+        self.slots = np.full(len(sentences), NO_ROW, np.int64)
         self.shared_rows = shared_rows
 
 
@@ -150,7 +158,7 @@ class Stack:
 
     def __init__(self, cases: Sequence[Case]) -> None:
         self.cases = cases
-        blocks = {id(b): b for case in cases for b in case.clauses.blocks}
+        blocks = {b.text: b for case in cases for b in case.clauses.blocks}
         self.means = np.concatenate([b.means for b in blocks.values()])
         self.tokens = np.concatenate([b.tokens for b in blocks.values()])
         first_token = _firsts(len(b.tokens) for b in blocks.values())
@@ -166,7 +174,7 @@ class Stack:
             for (key, block), row in zip(blocks.items(), first_row, strict=False)
         }
         self.clause = np.concatenate(
-            [where[id(b)] for case in cases for b in case.clauses.blocks]
+            [where[b.text] for case in cases for b in case.clauses.blocks]
         )
         """The clause of each row; a row is a clause in one of the cases."""
         self.flags = np.concatenate([case.clauses.flags for case in cases])
@@ -209,7 +217,7 @@ class Parameters:
             if len(array) < slots:
                 more = np.zeros((slots - len(array), *array.shape[1:]), np.float32)
                 self.arrays[name] = np.concatenate([array, more])
-        self.version += 1
+                self.version += 1
 
     def zeros(self) -> dict[str, Array]:
         """An array of zeros for each parameter."""
@@ -331,7 +339,7 @@ class ChoiceHead:
     ) -> None:
         """Adds the gradient of the sum over cases of `upstream . logits`."""
         inner = np.empty_like(way.hidden)
-        matches: dict[int, tuple[Options, Array]] = {}
+        matches: dict[tuple[str, ...], tuple[Options, Array]] = {}
         for case, rows, attention, gate, upstream in zip(
             stack.cases, stack.rows, way.attention, way.gates, upstreams, strict=True
         ):
@@ -348,7 +356,7 @@ class ChoiceHead:
                 upstream = upstream.copy()
                 upstream[tools] += by_fit - gate.preferred * together
             by_option: Array = np.matmul(pull.T, way.hidden[rows])
-            total = matches.setdefault(id(options), (options, np.zeros_like(by_option)))
+            total = matches.setdefault(options.key, (options, np.zeros_like(by_option)))
             total[1][...] += by_option
             gradient["similarity"] += (pull * _alike(case)).sum()
             inner[rows] = pull @ weights

@@ -29,6 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from pydantic import Field, FiniteFloat
@@ -165,9 +166,13 @@ class Learner:
     ) -> tuple[float, float]:
         """Adds the loss's gradient; returns the loss and the entropies, summed up."""
         head = self.heads.by_name[name]
-        pointings = [d.case for d in distributions if isinstance(d.case, Pointing)]
+        pointings = [
+            (d.case.parameter.slot, d.case.parameter.query, d.case.values)
+            for d in distributions
+            if isinstance(d.case, Pointing)
+        ]
         if isinstance(head, PointerHead):
-            logits = [head.scores(p.slot, p.query, p.values) for p in pointings]
+            logits = [head.scores(*pointing) for pointing in pointings]
         else:
             assert stack is not None
             logits, way = head.scores(stack)
@@ -184,9 +189,7 @@ class Learner:
         if gradient is None:
             return loss, spread
         if isinstance(head, PointerHead):
-            head.backward(
-                gradient, [(p.slot, p.query, p.values) for p in pointings], upstreams
-            )
+            head.backward(gradient, pointings, upstreams)
         else:
             assert stack is not None
             head.backward(gradient, stack, way, upstreams)
@@ -262,12 +265,19 @@ def _distributions(
     groups: Sequence[Group],
 ) -> tuple[dict[str, list[_Distribution]], int]:
     """What has an advantage, by head; and in how many steps it stands."""
-    found: dict[str, dict[int, _Distribution]] = {}
+    found: dict[str, dict[Any, _Distribution]] = {}
+    taken = [
+        (number, step)
+        for number, group in enumerate(groups)
+        for trajectory in group.trajectories
+        for step in trajectory.steps
+        if step.trace is not None
+    ]
     steps = 0
-    for step in (s for g in groups for t in g.trajectories for s in t.steps):
-        trace: Trace | None = step.trace
-        if trace is None:
-            continue
+    for at, (group, step) in enumerate(taken):
+        trace: Trace = step.trace
+        # Siblings at one state share its distributions; nobody shares one without key.
+        state = (group, trace.state_key or at, trace.state.toolset.key)
         learned = False
         for i, (choice, drawn) in enumerate(
             zip(trace.choices, trace.drawn, strict=True)
@@ -279,9 +289,8 @@ def _distributions(
             if advantage is None:
                 continue
             learned = True
-            # Siblings at one state share the case, and so the distribution.
             known = found.setdefault(choice.head, {}).setdefault(
-                id(choice.case), _Distribution(choice.case, [])
+                (*state, choice.key), _Distribution(choice.case, [])
             )
             before = float(choice.logprobs[choice.chosen])
             known.samples.append(_Sample(choice.chosen, advantage, before, drawn))

@@ -7,9 +7,10 @@ phrases, or from a language model that it drives.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -43,7 +44,7 @@ from agentgym.policies.planner.factors import (
 )
 from agentgym.policies.planner.features import State, texts_to_encode
 from agentgym.policies.planner.fit import KIND_OF_TOOLS
-from agentgym.policies.planner.heads import Array
+from agentgym.policies.planner.heads import NO_ROW, Array
 from agentgym.policies.planner.learner import DEFAULTS, Learner, PlannerOptions
 from agentgym.policies.planner.text_cache import TextCache
 from agentgym.policies.planner.toolset import ABSENT, ASK, FINISH, ToolSet
@@ -99,6 +100,7 @@ class PlannerPolicy(Policy):
         self.slots: dict[str, dict[str, int]] = {n: {} for n in self.heads.by_name}
         """Row of each tool, value and parameter in the arrays of its head."""
         self.calibration = Calibration()
+        self._make_room()
         self._learner = Learner(self.heads, self.options)
         self._reader = Reader()
         self._texts = TextCache(self.encoder, _CACHE_BYTES)
@@ -109,8 +111,6 @@ class PlannerPolicy(Policy):
         self._compiled_bytes = 0
         self._described: dict[str, Array] = {}
         """Encoded sentences of descriptions: tool sets have tools in common."""
-        self._allots = True
-        """Whether names never seen get rows of their own, or share one of zeros."""
         self._states: dict[str, State] = {}
         self._tokens: dict[str, int] = {}
         self._counted = 0
@@ -128,14 +128,9 @@ class PlannerPolicy(Policy):
     ) -> list[Decision]:
         """Answers all requests; equal states are computed once."""
         started = time.perf_counter()
-        if sampling.rng is not None and not self._allots:
-            # Samples may be learned from: whatever they are about needs its own row.
-            self._allots = True
-            self._forget_tools()
-            self._states.clear()
         states = self._read(requests)
         decisions = [
-            self._decide(request, state, sampling)
+            self._decide(request, state, request.sampling(sampling))
             for request, state in zip(requests, states, strict=True)
         ]
         share = (time.perf_counter() - started) / max(1, len(requests))
@@ -178,14 +173,13 @@ class PlannerPolicy(Policy):
     def _decide(
         self, request: DecisionRequest, state: State, sampling: Sampling
     ) -> Decision:
-        sampling = request.sampling(sampling)
         # At most one factor is explored at a time: a tool that is new gets the
         # parameters that the policy thinks best, and the other way round.
         share = sampling.exploration
         callable_ = state.open[max(FINISH, ASK) + 1 :].any()
         first = CALL if request.must_call and callable_ else OPTION
         choices = [self.heads.choice(state, first)]
-        drawn = [draw(state, choices[0], sampling, _EXPLORE_OPTION * share)]
+        drawn = [draw(choices[0], sampling, _EXPLORE_OPTION * share)]
         option = choices[0].chosen
         rest: Sequence[FactorKey] = []
         if option == ASK:
@@ -196,7 +190,7 @@ class PlannerPolicy(Policy):
         for key in rest:
             choices.append(self.heads.choice(state, key))
             part = 0.0 if choices[0].explored else (1 - _EXPLORE_OPTION) * share
-            drawn.append(draw(state, choices[-1], sampling, part / len(rest)))
+            drawn.append(draw(choices[-1], sampling, part / len(rest)))
         logprob = float(sum(c.logprobs[c.chosen] for c in choices))
         decision = self._phrase(state, option, choices)
         decision.logprob = sum(drawn)
@@ -205,7 +199,10 @@ class PlannerPolicy(Policy):
             self._message_tokens(message) for message in request.messages
         )
         decision.completion_tokens = self._message_tokens(decision.message)
-        decision.trace = Trace(state, choices, drawn)
+        if sampling.rng is not None:  # Else nobody learns from it.
+            decision.trace = Trace(
+                request.state_key, tuple(request.messages), state, choices, drawn
+            )
         return decision
 
     def _phrase(self, state: State, option: int, choices: list[Choice]) -> Decision:
@@ -244,11 +241,78 @@ class PlannerPolicy(Policy):
         trainable: frozenset[str],
     ) -> UpdateStats:
         """Takes one update; `learner` says how."""
+        traces = [
+            step.trace
+            for group in groups
+            for trajectory in group.trajectories
+            for step in trajectory.steps
+            if step.trace is not None
+        ]
+        # Tools that nobody announced, of an agent perhaps.
+        self._find_rows(trace.state.toolset for trace in traces)
         stats = self._learner.update(
             groups, learning_rate=learning_rate, entropy=entropy, trainable=trainable
         )
         self._states.clear()
         return stats
+
+    def meet(self, tools: Iterable[Sequence[Tool]]) -> None:
+        """Gives tools rows of their own; if there are too many, one for their kind."""
+        offered = list(tools)
+        names = {*self.slots["tool"], *(tool.name for some in offered for tool in some)}
+        if len(names) > _MAX_KNOWN_TOOLS and not self._shared_rows:
+            self.slots["tool"][KIND_OF_TOOLS] = len(self.slots["tool"])
+            self._forget_tools()
+            self._states.clear()
+        self._find_rows(map(self._toolset, offered))
+
+    def _find_rows(self, toolsets: Iterable[ToolSet]) -> None:
+        def row(head: str, name: str) -> int:
+            return self.slots[head].setdefault(name, len(self.slots[head]))
+
+        for toolset in toolsets:
+            if not toolset.complete:
+                toolset.find_rows(row)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """A row for each name, and one of zeros behind them for all other names."""
+        for name, head in self.heads.by_name.items():
+            head.parameters.grow(len(self.slots[name]) + 1)
+
+    def small_trace(self, trace: Trace) -> dict[str, Any]:
+        """See `Policy`."""
+        return {
+            "state_key": trace.state_key,
+            "messages": trace.messages,
+            "tools": trace.state.toolset.tools,
+            "choices": [[c.key, c.chosen, c.explored] for c in trace.choices],
+            "drawn": trace.drawn,
+        }
+
+    def rebuild(self, traces: Sequence[dict[str, Any]]) -> list[Trace]:
+        """See `Policy`."""
+        requests = [
+            DecisionRequest(t["messages"], t["tools"], t["state_key"]) for t in traces
+        ]
+        rebuilt = []
+        for small, state in zip(traces, self._read(requests), strict=True):
+            choices = []
+            for key, chosen, explored in small["choices"]:
+                named = key if isinstance(key, str) else (key[0], key[1])
+                choice = self.heads.choice(state, named)
+                choice.chosen, choice.explored = chosen, explored
+                choices.append(choice)
+            rebuilt.append(
+                Trace(
+                    small["state_key"],
+                    tuple(small["messages"]),
+                    state,
+                    choices,
+                    small["drawn"],
+                )
+            )
+        return rebuilt
 
     def calibrate(self, decisions: Sequence[tuple[float, bool]]) -> None:
         """Fits `confidence` by Platt scaling."""
@@ -322,6 +386,7 @@ class PlannerPolicy(Policy):
         self.slots = {
             n: {k: int(i) for k, i in slots[n].items()} for n in self.heads.by_name
         }
+        self._make_room()
         self._forget_tools()
         self._states.clear()
 
@@ -375,9 +440,6 @@ class PlannerPolicy(Policy):
                 name, _, rest = key.partition(".")
                 weights[name][rest] = array
             policy._load_weights(about["slots"], weights)
-            policy._allots = False
-            for name, head in policy.heads.by_name.items():
-                head.parameters.grow(len(policy.slots[name]) + 1)
             slope, offset = about["calibration"]
             policy.calibration = Calibration(float(slope), float(offset))
         except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
@@ -406,22 +468,15 @@ class PlannerPolicy(Policy):
         full = self._compiled_bytes > _TOOLSET_BYTES
         if full or len(self._compiled) > _MAX_TOOLSETS:
             self._forget_tools()
-        if self._allots and not self._shared_rows:
-            names = {*self.slots["tool"], *(tool.name for tool in tools)}
-            if len(names) > _MAX_KNOWN_TOOLS:
-                self.slots["tool"][KIND_OF_TOOLS] = len(self.slots["tool"])
-                self._forget_tools()
         toolset = ToolSet(
+            hashlib.blake2b(definitions.encode(), digest_size=12).hexdigest(),
             tools,
-            self._slot,
             self._pooled,
             lambda text: self._texts.get([text])[text],
             self.count_tokens(definitions),
             self._shared_rows,
         )
-        if self._allots:
-            for name, head in self.heads.by_name.items():
-                head.parameters.grow(len(self.slots[name]))
+        toolset.find_rows(lambda head, name: self.slots[head].get(name, NO_ROW))
         self._compiled[definitions] = toolset
         self._compiled_bytes += toolset.size + len(definitions)
         return toolset
@@ -439,15 +494,6 @@ class PlannerPolicy(Policy):
         Those of their kind are what all of them have in common.
         """
         return KIND_OF_TOOLS in self.slots["tool"]
-
-    def _slot(self, head: str, name: str, kind: str) -> int:
-        rows = self.slots[head]
-        if self._shared_rows:
-            name = kind
-        if not self._allots:
-            # The row behind the last: whoever serves strangers must not grow.
-            return rows.get(name, len(rows))
-        return rows.setdefault(name, len(rows))
 
     def _pooled(self, texts: Sequence[str]) -> Array:
         if not texts:

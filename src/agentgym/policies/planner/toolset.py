@@ -28,6 +28,7 @@ from agentgym.policies.planner.fit import (
     name_words,
 )
 from agentgym.policies.planner.heads import (
+    NO_ROW,
     Array,
     Options,
 )
@@ -45,8 +46,8 @@ _OPTION_TEXTS = (
 
 _NO_WORDS = np.zeros((0, WIDTH), np.float32)
 
-Slot = Callable[[str, str, str], int]
-"""(head, name, kind) -> row of the name, or of its kind."""
+Slot = Callable[[str, str], int]
+"""(head, name) -> row of the name."""
 Encode = Callable[[Sequence[str]], Array]
 Read = Callable[[str], EncodedText]
 
@@ -69,13 +70,13 @@ class Parameter:
     schema: Mapping[str, Any]
     key: str
     required: bool
-    slot: int
     query: Array
     values: list[Any] | None
     """All values, if the schema lists them; None if they must be found."""
     options: Options | None
     plain: bool
     """Whether the listed values have names only, and no descriptions."""
+    slot: int = NO_ROW
 
 
 class ToolSet:
@@ -83,33 +84,32 @@ class ToolSet:
 
     def __init__(
         self,
+        key: str,
         tools: Sequence[Tool],
-        slot: Slot,
         encode: Encode,
         read: Read,
         tokens: int,
         shared_rows: bool = False,
     ) -> None:
-        """Compiles tools.
+        """Compiles tools. They have no rows of their own until `find_rows`.
 
         Args:
+            key: Equal for equal tools.
             tools: In the order of the request.
-            slot: Gives each thing a row of its own, or that of its kind.
             encode: Gives pooled embeddings.
             read: Gives those of single tokens.
             tokens: That the definitions cost in a prompt.
             shared_rows: Whether tools come and go, so that their names say nothing.
         """
+        self.key = key
+        self.complete = False
+        """Whether everything has a row."""
         self.shared_rows = shared_rows
         self.tools = list(tools)
         self.tokens = tokens
         texts = [*_OPTION_TEXTS, *(f"{spaced(t.name)}. {t.description}" for t in tools)]
-        rows = [slot("tool", n, n) for n in ("<finish>", "<ask>")]
-        rows += [slot("tool", t.name, KIND_OF_TOOLS) for t in tools]
         self.options = Options(
-            [encode(_sentences(text)) for text in texts],
-            np.array(rows, np.int64),
-            shared_rows,
+            (key,), [encode(_sentences(text)) for text in texts], shared_rows
         )
         self.names = [name_words(tool.name) for tool in tools]
         self.name_vectors = [
@@ -118,7 +118,7 @@ class ToolSet:
         ]
         self.parameters: list[list[Parameter]] = [
             [
-                _compile(tool, name, schema, slot, encode, shared_rows)
+                _compile(key, tool, name, schema, encode, shared_rows)
                 for name, schema in parameter_schemas(tool).items()
             ]
             for tool in tools
@@ -132,12 +132,36 @@ class ToolSet:
         self.ask_options: Options | None = None
         if self.askable:
             asked = [f"{spaced(n)}: {d}" for n, d in self.askable.items()]
-            slots = [slot("value", f"<ask>={n}", "<ask>") for n in self.askable]
             self.ask_options = Options(
-                [encode([text]) for text in asked],
-                np.array(slots, np.int64),
-                shared_rows,
+                (key, "<ask>"), [encode([text]) for text in asked], shared_rows
             )
+
+    def find_rows(self, slot: Slot) -> None:
+        """Notes the rows of everything that can be chosen, or those of its kind."""
+        self.complete = True
+
+        def row(head: str, name: str, kind: str) -> int:
+            found = slot(head, kind if self.shared_rows else name)
+            self.complete &= found != NO_ROW
+            return found
+
+        self.options.slots[:] = [
+            *(row("tool", n, n) for n in ("<finish>", "<ask>")),
+            *(row("tool", t.name, KIND_OF_TOOLS) for t in self.tools),
+        ]
+        for tool, parameters in zip(self.tools, self.parameters, strict=True):
+            for p in parameters:
+                place = f"{tool.name}.{p.name}"
+                if p.options is not None and p.values is not None:
+                    p.options.slots[:] = [
+                        row("value", f"{place}={v}", kind_of_value(v, v is ABSENT))
+                        for v in p.values
+                    ]
+                p.slot = row("pointer", place, kind_of_schema(p.schema))
+        if self.ask_options is not None:
+            self.ask_options.slots[:] = [
+                row("value", f"<ask>={name}", "<ask>") for name in self.askable
+            ]
 
     @property
     def size(self) -> int:
@@ -151,10 +175,10 @@ class ToolSet:
 
 
 def _compile(
+    key: str,
     tool: Tool,
     name: str,
     schema: Mapping[str, Any],
-    slot: Slot,
     encode: Encode,
     shared_rows: bool,
 ) -> Parameter:
@@ -172,19 +196,14 @@ def _compile(
             ]
             for v in values
         ]
-        slots = [
-            slot("value", f"{tool.name}.{name}={v}", kind_of_value(v, v is ABSENT))
-            for v in values
-        ]
         options = Options(
-            [encode(text) for text in texts], np.array(slots, np.int64), shared_rows
+            (key, tool.name, name), [encode(text) for text in texts], shared_rows
         )
     return Parameter(
         name,
         schema,
         schema_key(schema),
         required,
-        slot("pointer", f"{tool.name}.{name}", kind_of_schema(schema)),
         encode([about])[0],
         values,
         options,

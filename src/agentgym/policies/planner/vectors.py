@@ -30,7 +30,7 @@ def message_block(said: Said, encoded: EncodedText) -> Block:
             row[:] = span_vector(said, encoded, clause.start, clause.end)
             tokens.append(_tokens(encoded, clause.start, clause.end))
         starts = np.cumsum([0, *(len(rows) for rows in tokens[:-1])])
-        known = said.block = Block(means, np.concatenate(tokens), starts)
+        known = said.block = Block(said.text, means, np.concatenate(tokens), starts)
     return known
 
 

@@ -190,6 +190,10 @@ class TaskFileEnvironment(Environment):
                     found.setdefault(tool.name, tool)
         return list(found.values())
 
+    def tools_of(self, task: Task) -> Sequence[Tool]:
+        """The task's own."""
+        return tuple(task.world)
+
     def reset_task(self, task: Task, seed: int = 0) -> None:
         """See `Environment`; also switches to the task's tools."""
         self.offer(task.world)
