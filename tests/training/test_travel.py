@@ -139,8 +139,7 @@ class Subprocess:
 
     def __init__(self, policy_path: str, scenario_name: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(INTEGRATION / "play_child.py")]
-            + [policy_path, scenario_name],
+            [sys.executable, "play_child.py", policy_path, scenario_name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=INTEGRATION,
@@ -210,7 +209,7 @@ def test_how_groups_are_played_does_not_matter(
 
 
 def test_tools_that_come_and_go() -> None:
-    """Tasks hold closures here, each desk has its own tools, and soon they share rows."""
+    """Tasks hold closures here, each desk has its tools, and soon they share rows."""
     name = "service_desks"
     expected = weights_after(PlannerPolicy, name, together, iterations=2)
     elsewhere = Elsewhere(PlannerPolicy, name)
