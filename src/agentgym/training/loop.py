@@ -162,7 +162,8 @@ def run_training(
         unmeasured = progress.episodes - progress.history[-1]["episodes"]
         if unmeasured >= config.eval_every or (over and unmeasured):
             measure()
-        elif time.perf_counter() - saved > _CHECKPOINT_SECONDS:
+            continue  # Commands may have come meanwhile.
+        if time.perf_counter() - saved > _CHECKPOINT_SECONDS:
             save()
         if over or progress.history[-1]["tool_reliability_interval"][0] > target:
             break
