@@ -411,6 +411,138 @@ def test_adjusting_survives_an_interruption(tmp_path: Path) -> None:
     ]
 
 
+# Commands within an evaluation
+
+
+class _Within:
+    """Does something once, in the middle of the evaluation with this number.
+
+    A tiny scenario has all its tasks in one part of an evaluation; here it has two.
+    """
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, number: int, action: Any
+    ) -> None:
+        from agentgym.training import evaluation
+        from agentgym.training.rollout import Rollout
+
+        monkeypatch.setattr(evaluation, "_CHUNK", 8)
+        self.parts, self.number, self.action = 0, number, action
+        play = Rollout.play
+
+        def counted(rollout: Rollout, *arguments: Any) -> Any:
+            self.parts += 1
+            if self.parts == 2 * self.number - 1:
+                self.action()
+            return play(rollout, *arguments)
+
+        monkeypatch.setattr(Rollout, "play", counted)
+
+
+EVALUATIONS = {"baseline": 1, "validation": 3, "untrained": 6, "trained": 7}
+
+
+def _whole(tmp_path: Path) -> TrainingResult:
+    with pytest.MonkeyPatch.context() as patch:
+        counted = _Within(patch, -1, None)
+        result = _train(tmp_path / "whole")
+    # Five on validation tasks; two on held-out ones at the end.
+    assert counted.parts == 2 * EVALUATIONS["trained"]
+    return result
+
+
+@pytest.mark.parametrize("number", EVALUATIONS.values(), ids=EVALUATIONS)
+def test_an_interruption_within_an_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    whole = _whole(tmp_path)
+    with monkeypatch.context() as patch:
+        within = _Within(patch, number, lambda: os.kill(os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            _train(tmp_path / "a")
+    assert within.parts == 2 * number - 1  # The rest of it is not waited for.
+    resumed = Trainer.resume("last", tmp_path / "a")
+    assert _weights(resumed) == _weights(whole)
+    assert [e["tool_reliability"] for e in resumed.history] == [
+        e["tool_reliability"] for e in whole.history
+    ]
+    assert resumed.metrics.tool_reliability == whole.metrics.tool_reliability
+
+
+@pytest.mark.parametrize("number", EVALUATIONS.values(), ids=EVALUATIONS)
+def test_a_pause_within_an_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    whole = _whole(tmp_path)
+    control, heard = Control(), list[Event]()
+    within = _Within(monkeypatch, number, control.request_pause)
+
+    def on_pause(event: Event) -> None:
+        if isinstance(event, Paused):
+            assert within.parts == 2 * number - 1
+            control.resume()
+
+    result = _train(tmp_path / "a", on_pause, heard.append, control=control)
+    assert len(_of(Paused, heard)) == len(_of(Resumed, heard)) == 1
+    assert _weights(result) == _weights(whole)
+
+
+def test_stopping_within_an_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control, heard = Control(), list[Event]()
+    _Within(monkeypatch, 3, lambda: control.stop("enough"))
+    result = _train(tmp_path, heard.append, control=control)
+    # It is finished, nothing is sampled after it, and it is not made again.
+    assert [e.kind for e in heard if e.kind.startswith("run")] == [
+        "run_started",
+        "run_stopped",
+        "run_finished",
+    ]
+    assert len(result.history) == 3
+    assert result.history[-1]["episodes"] == result.metrics.episodes_completed
+    assert _of(IterationDone, heard)[-1].episodes == result.metrics.episodes_completed
+
+
+def test_stopping_once_training_is_over_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = _whole(tmp_path)
+    control, heard = Control(), list[Event]()
+
+    def late() -> None:
+        control.stop()
+        control.adjust(episodes=10_000)
+
+    _Within(monkeypatch, EVALUATIONS["trained"], late)
+    result = _train(tmp_path / "a", heard.append, control=control)
+    assert _weights(result) == _weights(whole)
+    assert not _of(RunStopped, heard) and not _of(Adjusted, heard)
+    assert "nothing was adjusted" in _of(Warned, heard)[0].text
+
+
+def test_adjusting_within_an_evaluation_survives_an_interruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def adjusted(home: Path, interrupt: bool) -> TrainingResult:
+        control = Control()
+
+        def orders() -> None:
+            control.adjust(learning_rate=2.0, episodes=120)
+            if interrupt:
+                control.interrupt()
+
+        with pytest.MonkeyPatch.context() as patch:
+            _Within(patch, 2, orders)
+            return _train(home, control=control)
+
+    whole = adjusted(tmp_path / "a", False)
+    assert 112 < whole.metrics.episodes_completed < 128
+    with pytest.raises(KeyboardInterrupt):
+        adjusted(tmp_path / "b", True)
+    assert _weights(Trainer.resume("last", tmp_path / "b")) == _weights(whole)
+
+
 # Interrupting and resuming
 
 
