@@ -491,7 +491,7 @@ class LlmPolicy(Policy):
             if about.get("format") != FORMAT or about.get("version") != FORMAT_VERSION:
                 raise FormatError(
                     f"{folder} doesn't contain a language-model policy of format "
-                    f"version {FORMAT_VERSION}. Train it again with this AgentGym."
+                    f"version {FORMAT_VERSION}. Train it again with this version."
                 )
             arrays = load_file(folder / "adapter.safetensors")
             policy = cls(str(about["model"]), int(about["seed"]))
