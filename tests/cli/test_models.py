@@ -172,7 +172,7 @@ def test_evaluate_takes_a_folder(trained: Any, trained_home: Path) -> None:
     [
         (lambda folder: (folder / "agent.json").unlink(), "agent.json is missing"),
         (lambda folder: (folder / "agent.json").write_text('{"a'), "truncated"),
-        (lambda folder: (folder / "agent.json").write_text("{}"), "no model"),
+        (lambda folder: (folder / "agent.json").write_text("{}"), "an AgentGym model"),
         (
             lambda folder: (folder / "agent.json").write_text(
                 json.dumps({"format": "agentgym-model", "version": 99})

@@ -50,7 +50,7 @@ def policy_class(name: str) -> type[Policy]:
         missing = (error.name or "").partition(".")[0]
         if missing not in _EXTRAS:
             raise
-        raise MissingExtraError(f"The policy '{name}'", _EXTRAS[missing]) from None
+        raise MissingExtraError(f"Policy '{name}'", _EXTRAS[missing]) from None
     if not isinstance(found, type) or not issubclass(found, Policy):
         raise UsageError(f"Policy '{name}' isn't a subclass of Policy.")
     if found.name != name:

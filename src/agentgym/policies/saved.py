@@ -1,4 +1,4 @@
-"""A saved agent: a policy with the tools it was trained on and where it came from."""
+"""A saved agent: a policy, the tools it was trained on, and where it came from."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ FILE = "agent.json"
 
 @dataclass(frozen=True, slots=True)
 class AgentRun:
-    """What an agent did with a message.
+    """What an agent did in answer to a message.
 
     Attributes:
-        status: "finished" with an answer; "asked" the user something; "pending" with
-            a call that the caller must run; "cut_off" after the most steps.
-        answer: What it said last; None if it waits for a call or was cut off.
+        status: "finished" with an answer; "asked" the user a question; "pending" on
+            a call that you must run; "cut_off" after `max_steps`.
+        answer: Its last message; None if pending or cut off.
         messages: The whole conversation.
-        calls: All calls it made, in order, pending ones included.
-        confidence: Of its least sure decision, 0 to 1.
+        calls: All calls it made, in order, including pending ones.
+        confidence: Of its least certain decision, 0 to 1.
     """
 
     status: Literal["finished", "asked", "pending", "cut_off"]
@@ -45,18 +45,18 @@ class AgentRun:
 
     @property
     def pending(self) -> list[ToolCall]:
-        """Calls that the caller must run; see `SavedAgent.run`."""
+        """Calls that you must run; see `SavedAgent.run`."""
         if self.status != "pending":
             return []
         return self.calls[-len(self.messages[-1]["tool_calls"]) :]
 
 
 class SavedAgent:
-    """A policy with its tools, ready to work.
+    """A policy with its tools.
 
     Attributes:
-        policy: Decides.
-        tools: The definitions of the tools it was trained on; they have no function.
+        policy: Makes the decisions.
+        tools: The tools it was trained on: definitions, without functions.
         metadata: policy, scenario, system_prompt, config, metrics, baseline,
             baseline_tokens, run_id, versions (of libraries), created.
     """
@@ -73,7 +73,7 @@ class SavedAgent:
         """Reads what `save` wrote.
 
         Raises:
-            FormatError: The folder holds no model that this AgentGym can read.
+            FormatError: The folder doesn't contain a model that AgentGym can read.
         """
         about = _read(folder)
         try:
@@ -92,7 +92,7 @@ class SavedAgent:
             progress: Told about each download.
 
         Raises:
-            FormatError: The folder contains no model that this AgentGym can read.
+            FormatError: The folder doesn't contain a model that AgentGym can read.
             AssetError: Something cannot be downloaded.
         """
         about = _read(folder)
@@ -106,10 +106,10 @@ class SavedAgent:
         policy.fetch(options, progress)
 
     def save(self, folder: Path | str) -> None:
-        """Writes the agent into a folder, which is made if missing.
+        """Writes the agent into a folder, which is created if missing.
 
         Raises:
-            StoreError: It cannot be written.
+            StoreError: The folder can't be written.
         """
         folder = Path(folder)
         about = {
@@ -135,16 +135,16 @@ class SavedAgent:
         tools: Sequence[Tool] | None = None,
         max_steps: int = 10,
     ) -> AgentRun:
-        """Works on a message, or goes on with a conversation.
+        """Answers a message, or continues a conversation.
 
-        A call of a tool that has no function (or needs a scenario's world) cannot be
-        run here: the run ends with status "pending". Run the call, append its result
-        to `messages` as a message of role "tool", and call `run` with them again.
+        A call of a tool without a function (or one that needs a scenario's world)
+        can't run here: the run ends with status "pending". Run the call, append its
+        result to `messages` as a message of role "tool", and call `run` again.
 
         Args:
             message: What the user says, or a whole conversation.
-            tools: What it may call; by default the definitions it was trained on.
-            max_steps: Decisions at most.
+            tools: The tools it may call; by default those it was trained on.
+            max_steps: Maximum number of decisions.
         """
         conversation = self.opening(message)
         known = tool_map(self.tools if tools is None else tools)
@@ -176,11 +176,11 @@ class SavedAgent:
         return AgentRun("cut_off", None, conversation, calls, confidence)
 
     def opening(self, message: str | Sequence[Message]) -> list[Message]:
-        """A conversation as training opened it: with the scenario's system prompt.
+        """A conversation that opens as in training, with the scenario's system prompt.
 
         Args:
-            message: What the user says, or a whole conversation. One that has a system
-                message already keeps it.
+            message: What the user says, or a whole conversation; its own system
+                message wins.
         """
         if isinstance(message, str):
             message = [{"role": "user", "content": message}]
@@ -193,7 +193,7 @@ class SavedAgent:
 
 
 def library_versions() -> dict[str, str]:
-    """What a model was made with."""
+    """Versions of the libraries that a model depends on."""
     import platform
 
     import numpy as np
@@ -208,7 +208,7 @@ def library_versions() -> dict[str, str]:
 
 
 def _can_run(tool: Tool | None) -> bool:
-    # An unknown tool can be "run": the agent then reads that there is none.
+    # An unknown tool can be "run": its result says that it doesn't exist.
     return tool is None or (tool.function is not None and not tool.takes_world)
 
 
@@ -218,22 +218,22 @@ def _read(folder: Path) -> dict[str, Any]:
         about = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise FormatError(
-            f"{folder} holds no model of AgentGym: {FILE} is missing."
+            f"{folder} doesn't contain an AgentGym model: {FILE} is missing."
         ) from None
     except OSError as error:
         raise FormatError(
             f"{path} cannot be read: {error.strerror or error}."
         ) from None
     except (ValueError, RecursionError):
-        raise FormatError(f"{path} is truncated or no JSON. Train again.") from None
+        raise FormatError(f"{path} is truncated or isn't JSON. Train again.") from None
     if not isinstance(about, dict) or about.pop("format", None) != FORMAT:
-        raise FormatError(f"{path} describes no model of AgentGym.")
+        raise FormatError(f"{path} doesn't describe an AgentGym model.")
     version = about.pop("version", None)
     if version != VERSION:
         newer = isinstance(version, int) and version > VERSION
         advice = "Update AgentGym" if newer else "Train again"
         raise FormatError(
-            f"{path} has format version {version!r}; this AgentGym reads version "
+            f"{path} has format version {version!r}, but this AgentGym reads version "
             f"{VERSION}. {advice}."
         )
     return about

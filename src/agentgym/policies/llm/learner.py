@@ -382,7 +382,7 @@ class Learner:
         stats.gradient_norm = norm
         if not np.isfinite(norm):
             raise TrainingDiverged(
-                "The update is not finite. Lower the learning rate and resume the run "
+                "The update isn't finite. Lower the learning rate, and resume the run "
                 "from its last checkpoint."
             )
         stats.clipped = norm > _MAX_GRADIENT

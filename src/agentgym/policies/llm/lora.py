@@ -131,8 +131,8 @@ def set_lora_arrays(model: nn.Module, arrays: Mapping[str, Any]) -> None:
                 array = np.array(arrays[f"{name}.{part}"], np.float32)
                 if array.shape != tuple(own.shape):
                     raise FormatError(
-                        f"The adapter's '{name}.{part}' has the shape {array.shape}, "
-                        f"not {tuple(own.shape)}: made for another model."
+                        f"The adapter's '{name}.{part}' has shape {array.shape}, not "
+                        f"{tuple(own.shape)}: it belongs to another model."
                     )
                 own.copy_(torch.from_numpy(array))
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 EMBEDDED = "smollm2-135m"
-"""The model that comes from a package index, so that no hub is needed."""
+"""The model that comes from a package index and needs no hub."""
 
 _SMOLLM2 = Asset(
     name="smollm2-135m-instruct-gguf",
@@ -56,25 +56,25 @@ _HUB_FILES = ("*.json", "*.safetensors", "*.model", "*.jinja", "merges.txt")
 
 
 def require_torch() -> None:
-    """Says in one line what to install if the extra is missing.
+    """Checks that the extra is installed.
 
     Raises:
-        MissingExtraError: torch or transformers is not installed.
+        MissingExtraError: torch or transformers isn't installed.
     """
     if not all(map(importlib.util.find_spec, ("torch", "transformers", "gguf"))):
-        raise MissingExtraError("The policy 'llm'", "llm")
+        raise MissingExtraError("Policy 'llm'", "llm")
 
 
 def find_model(name: str, progress: DownloadProgress | None = None) -> Path:
-    """Returns the folder of a model, fetching it if need be.
+    """Returns the folder of a model, downloading it if necessary.
 
     Args:
         name: "smollm2-135m", a local folder, or a name on the Hugging Face hub.
-        progress: Told how a download goes; see `utils.assets.rich_progress`.
+        progress: Told about a download; see `utils.assets.rich_progress`.
 
     Raises:
-        MissingExtraError: torch or transformers is not installed.
-        AssetError: The model cannot be had.
+        MissingExtraError: torch or transformers isn't installed.
+        AssetError: The model isn't available.
     """
     require_torch()
     if name == EMBEDDED:
@@ -84,8 +84,8 @@ def find_model(name: str, progress: DownloadProgress | None = None) -> Path:
         return folder
     if name.startswith((".", "/", "~")) or name.count("/") != 1:
         raise AssetError(
-            f"There is no model '{name}': neither a folder, nor {EMBEDDED}, nor a name "
-            "on the Hugging Face hub (owner/name)."
+            f"Model '{name}' not found. Use {EMBEDDED}, the path of a folder, or a "
+            "name on the Hugging Face hub (owner/name)."
         )
     return _from_hub(name)
 
@@ -94,8 +94,8 @@ def load_model(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Reads a causal language model in float32, with its tokenizer.
 
     Raises:
-        FormatError: The folder holds no causal language model that can be read, or
-            one without a chat template.
+        FormatError: The folder doesn't contain a causal language model that can be
+            read, or its model has no chat template.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -104,8 +104,8 @@ def load_model(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     if not any("CausalLM" in a or "LMHead" in a for a in architectures):
         kind = ", ".join(architectures) or "no model"
         raise FormatError(
-            f"{folder} holds no causal language model: config.json says {kind}. Name "
-            f"another with --model, for example {EMBEDDED}."
+            f"{folder} doesn't contain a causal language model: config.json says "
+            f"{kind}. Choose another with --model, for example {EMBEDDED}."
         )
     try:
         with _quiet():
@@ -119,13 +119,12 @@ def load_model(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     except Exception as error:  # Every library below raises kinds of its own.
         reason = " ".join(str(error).split())[:200]
         raise FormatError(
-            f"The model in {folder} cannot be read ({type(error).__name__}: {reason}). "
-            "Its files may be truncated: fetch it again."
+            f"Cannot read the model in {folder} ({type(error).__name__}: {reason}). "
+            "Its files may be truncated: download it again."
         ) from None
     if not getattr(tokenizer, "chat_template", None):
         raise FormatError(
-            f"The model in {folder} has no chat template, so it cannot be talked to. "
-            "Take an instruct model."
+            f"The model in {folder} has no chat template. Choose an instruct model."
         )
     return model, tokenizer
 
@@ -156,12 +155,12 @@ def _embedded(progress: DownloadProgress | None) -> Path:
     except TimeoutError:
         raise AssetError(
             f"Another process has been converting {EMBEDDED} for "
-            f"{_LOCK_TIMEOUT_SECONDS / 60:.0f} minutes. End it, and try again."
+            f"{_LOCK_TIMEOUT_SECONDS / 60:.0f} minutes. Stop it, and try again."
         ) from None
     except OSError as error:
         raise AssetError(
-            f"Cannot keep {EMBEDDED} in {folder}: {error}. Set AGENTGYM_CACHE to a "
-            "folder that can be written to."
+            f"Cannot write {EMBEDDED} to {folder}: {error}. Set AGENTGYM_CACHE to a "
+            "writable folder."
         ) from error
     return folder
 
@@ -220,8 +219,8 @@ def _from_hub(name: str) -> Path:
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise AssetError(
-            f"Cannot fetch the model '{name}' from the Hugging Face hub "
-            f"({type(error).__name__}: {reason}). Let this machine reach the hub "
-            f"(HF_ENDPOINT), or copy the model here and name its folder, or take the "
-            f"embedded one: --model {EMBEDDED}."
+            f"Cannot download the model '{name}' from the Hugging Face hub "
+            f"({type(error).__name__}: {reason}). Connect this machine to the hub or a "
+            "mirror (HF_ENDPOINT), copy the model here and pass its folder, or use "
+            f"--model {EMBEDDED}."
         ) from None

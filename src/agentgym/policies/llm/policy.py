@@ -287,9 +287,9 @@ class LlmPolicy(Policy):
         longest = len(tokens) + max(map(len, completions))
         if longest > self._context:
             raise ContextExceeded(
-                f"The conversation takes {longest:,} tokens, tools included, and the "
-                f"model '{self.model_name}' reads {self._context:,}. Shorten it, offer "
-                "fewer tools, or name a model with a longer context."
+                f"The conversation and its tools take {longest:,} tokens, but the "
+                f"context of model '{self.model_name}' is {self._context:,}. Shorten "
+                "it, offer fewer tools, or choose a model with a longer context."
             )
         parent = self._cache.find(tokens)
         if parent is None:
@@ -480,8 +480,8 @@ class LlmPolicy(Policy):
         """Reads what `save` wrote.
 
         Raises:
-            FormatError: If the files are missing, damaged or of another version.
-            AssetError: If the model that it was trained from cannot be had.
+            FormatError: The files are missing, damaged or from another version.
+            AssetError: The model that it was trained from isn't available.
         """
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
@@ -490,23 +490,24 @@ class LlmPolicy(Policy):
             about = json.loads((folder / "llm.json").read_text(encoding="utf-8"))
             if about.get("format") != FORMAT or about.get("version") != FORMAT_VERSION:
                 raise FormatError(
-                    f"{folder} is no language-model policy of format version "
-                    f"{FORMAT_VERSION}. Train it again with this version of AgentGym."
+                    f"{folder} doesn't contain a language-model policy of format "
+                    f"version {FORMAT_VERSION}. Train it again with this version."
                 )
             arrays = load_file(folder / "adapter.safetensors")
             policy = cls(str(about["model"]), int(about["seed"]))
             if policy.engine.fingerprint() != about["fingerprint"]:
                 raise FormatError(
-                    f"{folder} was trained from another model than the one that is now "
-                    f"in '{about['model']}'. Restore that one."
+                    f"{folder} was trained from another model than '{about['model']}' "
+                    "is now. Restore the original model."
                 )
             set_lora_arrays(policy.engine.model, arrays)
             slope, offset = about["calibration"]
             policy.calibration = Calibration(float(slope), float(offset))
         except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
             raise FormatError(
-                f"{folder} does not hold a language-model policy that can be read "
-                f"({type(error).__name__}: {error}). Train it again, or restore it."
+                f"Cannot read the language-model policy in {folder} "
+                f"({type(error).__name__}: {error}). Restore its files, or train it "
+                "again."
             ) from None
         policy._weights_changed()
         return policy

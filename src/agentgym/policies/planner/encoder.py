@@ -138,14 +138,14 @@ class SentenceEncoder:
     def load(
         cls, layers: int = LAYERS, progress: DownloadProgress | None = None
     ) -> SentenceEncoder:
-        """Returns the process's encoder, fetching the weights at first use.
+        """Returns the process's encoder, downloading the weights at first use.
 
         Args:
             layers: How many of the six to run; see `__init__`.
             progress: Told about the download, if there is one.
 
         Raises:
-            AssetError: The weights are not cached and cannot be fetched.
+            AssetError: The weights aren't cached and can't be downloaded.
         """
         with cls._loading:
             folder = fetch(MINILM, progress)
@@ -176,7 +176,7 @@ class SentenceEncoder:
         # tokenizers raises a bare Exception for a file that it cannot read.
         except Exception as error:
             raise FormatError(
-                f"{folder} does not hold all-MiniLM-L6-v2: {error}"
+                f"{folder} doesn't contain all-MiniLM-L6-v2: {error}"
             ) from error
         # The file asks for padding and truncation to 128 tokens.
         self._tokenizer.no_padding()

@@ -213,7 +213,7 @@ class Learner:
         stats.gradient_norm = total
         if not np.isfinite(total):
             raise TrainingDiverged(
-                "The update is not finite. Lower the learning rate and resume the run "
+                "The update isn't finite. Lower the learning rate, and resume the run "
                 "from its last checkpoint."
             )
         shrink = 1.0

@@ -378,8 +378,8 @@ class PlannerPolicy(Policy):
                     key not in head.parameters.row_arrays and new.shape != old.shape
                 ):
                     raise FormatError(
-                        f"The planner's weights '{name}.{key}' have the shape "
-                        f"{new.shape}, not {old.shape}: made by another version."
+                        f"The planner's weights '{name}.{key}' have shape {new.shape}, "
+                        f"not {old.shape}: another version wrote them."
                     )
                 arrays[key] = new
             head.parameters.version += 1
@@ -419,7 +419,7 @@ class PlannerPolicy(Policy):
         """Reads what `save` wrote.
 
         Raises:
-            FormatError: If the files are missing, damaged or of another version.
+            FormatError: The files are missing, damaged or from another version.
         """
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
@@ -428,8 +428,8 @@ class PlannerPolicy(Policy):
             about = json.loads((folder / "planner.json").read_text(encoding="utf-8"))
             if about.get("format") != FORMAT or about.get("version") != FORMAT_VERSION:
                 raise FormatError(
-                    f"{folder} is no planner of format version {FORMAT_VERSION}. "
-                    "Train it again with this version of AgentGym."
+                    f"{folder} doesn't contain a planner of format version "
+                    f"{FORMAT_VERSION}. Train it again with this version of AgentGym."
                 )
             flat = load_file(folder / "planner.safetensors")
             policy = cls()
@@ -444,8 +444,8 @@ class PlannerPolicy(Policy):
             policy.calibration = Calibration(float(slope), float(offset))
         except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
             raise FormatError(
-                f"{folder} does not hold a planner that can be read "
-                f"({type(error).__name__}: {error}). Train it again, or restore it."
+                f"Cannot read the planner in {folder} ({type(error).__name__}: "
+                f"{error}). Restore its files, or train it again."
             ) from None
         return policy
 
