@@ -202,4 +202,4 @@ def test_processors() -> None:
         if hasattr(os, "sched_getaffinity")
         else os.cpu_count()
     )
-    assert doctor.check_processors().text == f"{count} to use"
+    assert doctor.check_processors().text == f"{count} available"
