@@ -22,7 +22,7 @@ export PIP_NO_INPUT = 1
 
 PYTEST := -m pytest -q -p no:cacheprovider
 PARALLEL := -n auto --dist worksteal
-DEV := analysis,api,dev,review
+DEV := analysis,api,dev,postgres,review
 FRAMEWORKS := langchain crewai classic
 
 .PHONY: demo test test-llm test-agents test-frameworks lint docs-test environments clean

@@ -228,7 +228,7 @@ def test_a_killed_process_that_nobody_reaped_is_gone(store: Store) -> None:
         store.update_run("run", pid=child.pid)
         assert store.get_run("run").status == "running"
         child.kill()
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while store.get_run("run").status == "running":
             assert time.monotonic() < deadline
     finally:
