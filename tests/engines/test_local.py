@@ -76,7 +76,7 @@ def test_what_the_store_holds_of_a_run(tmp_path: Path) -> None:
         assert view.heldout is not None
         assert view.heldout.metrics == result.metrics.to_dict()
         assert view.heldout.iteration == points[-1].iteration
-        assert run.targets == view.targets == {"tool_reliability": 0.95}
+        assert run.targets == view.targets == {"tool_reliability": 1.0}
         assert run.attempt == 1
         failed = store.trajectories(run.id, failed=True, limit=1000)
         assert failed and all(not row.success for row in failed)
