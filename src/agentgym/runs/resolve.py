@@ -40,26 +40,19 @@ def resolve(config: TrainingConfig, *, resolved: bool = False) -> Job:
         name = engine.training_defaults.get("policy", name)
     policy = policy_class(name)
 
-    def filled(scenario_defaults: Mapping[str, Any]) -> TrainingConfig:
-        if resolved:
-            return config
-        return config.resolve(
-            scenario_defaults,
-            policy.training_defaults,
-            declared.options,
-            engine.training_defaults,
-            policy.policy_options,
-        )
-
+    reading = declared.options, engine.training_defaults, policy.policy_options
     # What is wrong with the settings is found before any code of the user's runs.
-    options = filled({}).options_of(declared.options)
+    options = config.options_of(declared.options)
+    if not resolved:
+        _, options = config.read_options(*reading)
     agents = load_agents(config)
     tools = _agents().tools_of(agents) if agents else ()
     scenario = ScenarioRegistry.load(config.scenario, agent_tools=tools, **options)
-    defaults = scenario.training_defaults()
-    if policy.language_model:
-        defaults = scenario.language_model_defaults()
-    config = filled(defaults)
+    if not resolved:
+        defaults = scenario.training_defaults()
+        if policy.language_model:
+            defaults = scenario.language_model_defaults()
+        config = config.resolve(defaults, policy.training_defaults, *reading)
     engine.check(config)
     _check_name(config.name)
     targets = dict(scenario.success_criteria())
