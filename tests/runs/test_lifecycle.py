@@ -87,7 +87,7 @@ _ELSE = {"resume": "launched", "delete": "deleted"}
 
 
 @pytest.mark.parametrize(
-    ("order", "status"), itertools.product(_RULES, RUN_STATUSES), ids=str
+    ("order", "status"), list(itertools.product(_RULES, RUN_STATUSES))
 )
 def test_the_table(store: Store, order: str, status: str) -> None:
     run = _run(store, status)
