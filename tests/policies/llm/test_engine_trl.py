@@ -132,7 +132,7 @@ def test_a_run_is_stopped(tmp_path: Path, families: dict[str, Path]) -> None:
     ("settings", "problem"),
     [
         ({"policy": "planner"}, "language models"),
-        ({"agent": None}, "name one"),
+        ({"agent": None}, "Set exactly one of agent"),
         ({"credit": "broadcast"}, "'credit'"),
         ({"entropy": 0.1}, "'entropy'"),
     ],
@@ -144,7 +144,7 @@ def test_settings_that_it_does_not_read(
 
     given = {k: v for k, v in _settings(families, **settings).items() if v is not None}
     if settings.get("policy"):
-        del given["model"]
+        del given["model"], given["free_form_tasks"]
     with pytest.raises(ConfigError, match=problem):
         resolve(TrainingConfig(scenario=SCENARIO, **given))
 
