@@ -114,13 +114,12 @@ def main() -> None:
 def _episodes(way: dict[str, Any], count: int) -> Row:
     """What an episode takes, in all processes together."""
     from agentgym import TrainingConfig
-    from agentgym.engines.local import make_rollout, resolve
-    from agentgym.policies.registry import create_policy
+    from agentgym.runs.resolve import resolve
 
-    scenario, config = resolve(TrainingConfig(scenario="customer_support", **way))
-    policy = create_policy("planner", 0)
-    rollout = make_rollout(config, scenario, say)
-    tasks = scenario.tasks("train", 0, count)
+    job = resolve(TrainingConfig(scenario="customer_support", **way))
+    policy = job.make_policy()
+    rollout = job.make_rollout(say)
+    tasks = job.scenario.tasks("train", 0, count)
     rollout.play(policy, tasks)
     clock, cpu = time.perf_counter(), _cpu()
     rollout.play(policy, tasks)

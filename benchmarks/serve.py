@@ -218,7 +218,7 @@ class _served:  # noqa: N801
     def __enter__(self) -> int:
         assert self._process.stderr is not None
         for line in self._process.stderr:
-            if found := re.search(r"answers at http://[\d.]+:(\d+)/", line):
+            if found := re.search(r"Serving .* at http://[\d.]+:(\d+)/", line):
                 return int(found[1])
         raise SystemExit("the server did not start")
 

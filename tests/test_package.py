@@ -86,11 +86,23 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_the_trainer_does_not_import_the_store() -> None:
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        (
+            "agentgym.training.loop",
+            "'agentgym.store', 'agentgym.engines', 'agentgym.runs', 'torch',"
+            " 'sqlalchemy', 'typer', 'rich'",
+        ),
+        ("agentgym.core.trainer", "'torch', 'sqlalchemy', 'typer', 'rich'"),
+    ],
+)
+def test_the_loop_imports_no_store_and_the_trainer_nothing_heavy(
+    module: str, heavy: str
+) -> None:
     code = (
-        "import sys, agentgym.core.trainer;"
-        "print([m for m in sys.modules if m.startswith(('agentgym.store', 'torch',"
-        " 'sqlalchemy', 'typer', 'rich', 'agentgym.engines'))])"
+        f"import sys, {module};"
+        f"print([m for m in sys.modules if m.startswith(({heavy}))])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

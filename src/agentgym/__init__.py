@@ -35,10 +35,9 @@ if TYPE_CHECKING:
         Warned,
     )
     from agentgym.core.metrics import TrainingMetrics
-    from agentgym.core.result import TrainingResult
     from agentgym.core.task import Task
     from agentgym.core.tools import Tool
-    from agentgym.core.trained_agent import TrainedAgent
+    from agentgym.core.trained_agent import TrainedAgent, TrainingResult
     from agentgym.core.trainer import Trainer, train
     from agentgym.errors import (
         AgentGymError,
@@ -75,10 +74,9 @@ _MODULES = {
         "UnknownEvent Warned"
     ),
     "agentgym.core.metrics": "TrainingMetrics",
-    "agentgym.core.result": "TrainingResult",
     "agentgym.core.task": "Task",
     "agentgym.core.tools": "Tool",
-    "agentgym.core.trained_agent": "TrainedAgent",
+    "agentgym.core.trained_agent": "TrainedAgent TrainingResult",
     "agentgym.core.trainer": ("Trainer train"),
     "agentgym.errors": (
         "AgentGymError AssetError ConfigError ContextExceeded EngineNotFoundError "

@@ -16,9 +16,9 @@ import pytest
 
 from agentgym import Trainer, TrainingConfig
 from agentgym.core.events import Warned
-from agentgym.engines.local import resolve
 from agentgym.errors import ConfigError, FailureBudgetExceeded, UsageError
 from agentgym.policies import registry
+from agentgym.runs.resolve import resolve
 
 ROOT = Path(__file__).parents[2]
 SCENARIO = "tiny_scenario:Tiny"

@@ -179,7 +179,10 @@ def test_without_a_home_the_traceback_is_among_temporary_files(
     path = common.write_crash_log(ValueError("x"))
     assert path == tmp_path / "agentgym-crash.log"
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(blocked))
-    assert common.write_crash_log(ValueError("x")) == "no file, as none can be written"
+    assert (
+        common.write_crash_log(ValueError("x"))
+        == "no file, because none can be written"
+    )
 
 
 def test_ctrl_c_in_any_command_ends_with_130(

@@ -73,7 +73,7 @@ def test_compare(trained: Any) -> None:
 def test_compare_needs_two(trained: Any) -> None:
     done = trained("models", "compare", "tiny_v1.0")
     assert done.code == 2
-    assert "two models or more" in done.error
+    assert "at least two models" in done.error
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from agentgym import Trainer
+from agentgym.errors import UsageError
 from agentgym.runs.view import view_of
 from agentgym.store import Store
 
@@ -110,9 +113,18 @@ def test_no_episodes_is_said(home: Path, cli: Any) -> None:
     assert "error: It broke." in done.out
 
 
-@pytest.mark.parametrize("command", ["show", "watch", "pause", "resume", "stop"])
-def test_an_unknown_run_is_explained(trained: Any, command: str) -> None:
-    done = trained("runs", command, "nope")
+@pytest.mark.parametrize(
+    ("command", "rest"),
+    [
+        *((name, ()) for name in ("show", "watch", "pause", "resume", "stop")),
+        ("adjust", ("entropy=0.1",)),
+        ("delete", ("--yes",)),
+    ],
+)
+def test_an_unknown_run_is_explained(
+    trained: Any, command: str, rest: tuple[str, ...]
+) -> None:
+    done = trained("runs", command, "nope", *rest)
     assert done.code == 2
     assert "Run 'nope' not found" in done.error
 
@@ -120,17 +132,30 @@ def test_an_unknown_run_is_explained(trained: Any, command: str) -> None:
 @pytest.mark.parametrize(
     ("command", "part"),
     [
-        ("pause", "cannot be paused: it is finished"),
-        ("stop", "cannot be stopped: it is finished"),
-        ("resume", "is finished; its model is tiny_v1.1"),
+        (("pause",), "can't be paused: it is finished."),
+        (("stop",), "can't be stopped: it is finished."),
+        (("adjust", "last", "entropy=0.1"), "can't be adjusted: it is finished."),
     ],
 )
 def test_what_cannot_be_done_to_a_finished_run(
-    trained: Any, command: str, part: str
+    trained: Any, command: tuple[str, ...], part: str
 ) -> None:
-    done = trained("runs", command)
+    done = trained("runs", *command)
     assert done.code == 2
     assert part in done.error
+
+
+def test_a_finished_run_that_is_resumed_gives_its_result_again(
+    trained: Any, trained_home: Path
+) -> None:
+    done = trained("runs", "resume")
+    assert done.code == 0, done.err
+    assert re.search(r"Run \w+ is already finished\.", done.err)
+    assert "Trained tiny_v1.1" in done.out and "tool reliability" in done.out
+    assert trained("runs", "resume", "--quiet").out == "tiny_v1.1\n"
+    # As from Python.
+    result = Trainer.resume("last", home=trained_home).to_dict()
+    assert trained("runs", "resume", "--json").json == result
 
 
 def test_a_finished_run_can_be_watched_for_its_lines(trained: Any) -> None:
@@ -174,12 +199,20 @@ def test_pause_watch_resume_and_stop_from_another_process(
     run = wait_for(home, "running", points=1)
     again = cli("runs", "resume")
     assert again.code == 2
-    assert "running already" in again.error
+    assert again.error == (
+        f"Run {run} is already running in process {child.pid} on"
+        f" {socket.gethostname()}. Watch it with: agentgym runs watch {run}"
+    )
+    with pytest.raises(UsageError, match=re.escape(again.error)):
+        Trainer.resume("last", home=home)
+    assert f"Stop it with: agentgym runs stop {run}" in (
+        cli("runs", "delete", run, "--yes").error
+    )
 
     paused = cli("runs", "pause")
     assert paused.code == 0, paused.err
     assert paused.out == f"Run {run} is paused.\n"
-    assert "paused already" in cli("runs", "pause").error
+    assert f"Run {run} is already paused." in cli("runs", "pause").error
     resumed = cli("runs", "resume", "--json")
     assert resumed.json["status"] == "running"
 
@@ -204,7 +237,7 @@ def test_a_killed_run_is_resumed_here_unless_its_checkpoints_are_damaged(
     run = wait_for(home, "running", points=2)
     child.kill()
     child.communicate()
-    assert "cannot be paused: it is interrupted" in cli("runs", "pause").error
+    assert "can't be paused: it is interrupted" in cli("runs", "pause").error
     assert "agentgym runs resume" in cli("runs", "stop").error
 
     damaged = tmp_path / "damaged"
@@ -253,6 +286,49 @@ def test_a_run_that_does_not_obey_at_once_was_told(
     monkeypatch.setattr("agentgym.cli.runs._CONFIRM_SECONDS", 0.0)
     done = cli("runs", "pause")
     assert done.code == 0
-    assert "was told" in done.out
+    assert done.out == (
+        "Pause requested. Run slow will be paused after its current iteration.\n"
+    )
     with Store(home) as store:
         assert store.take_commands("slow") == [("pause", {})]
+
+
+def test_adjusting_says_what_will_happen(home: Path, cli: Any, spawn: Spawn) -> None:
+    child = spawn("train", TINY, "--episodes", "4000", TINY_DELAY="0.05")
+    run = wait_for(home, "running", points=1)
+    for wrong, part in (
+        (("seed=3",), "'seed' cannot be changed"),
+        (("learning_rate=-1",), "learning_rate must be above 0"),
+        (("entropy=much",), "Invalid setting 'entropy=much'. Use NAME=NUMBER."),
+        ((), "Missing argument"),
+    ):
+        done = cli("runs", "adjust", run, *wrong)
+        assert done.code == 2
+        assert part in done.error
+    done = cli("runs", "adjust", "last", "learning-rate=2e-2", "episodes=8")
+    assert done.code == 0, done.err
+    assert done.out == (
+        f"Adjustment requested. Run {run} will use learning_rate=0.02, episodes=8 from"
+        " its next iteration on.\n"
+    )
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == 0, err
+    assert "adjusted: learning_rate=0.02, episodes=8" in err
+    assert "learning_rate=0.02, episodes=8" in cli("runs", "show").out
+
+
+def test_deleting_a_run_leaves_its_model(
+    cli: Any, home: Path, trained_home: Path
+) -> None:
+    shutil.copytree(trained_home, home)
+    with Store(home) as store:
+        newest, oldest = (run.id for run in store.list_runs())
+    assert "Add --yes to delete" in cli("runs", "delete", newest).error
+    assert cli("runs", "delete", newest, "--yes").out == f"Deleted run {newest}.\n"
+    assert not (home / "runs" / newest).exists()
+    done = cli("runs", "delete", oldest, "--yes", "--json")
+    assert done.json == {"deleted": oldest}
+    with Store(home) as store:
+        assert store.list_runs() == []
+        assert store.events(oldest) == store.trajectories(oldest) == []
+        assert len(store.list_models()) == 2

@@ -21,7 +21,7 @@ Spawn = Callable[..., subprocess.Popen[str]]
 def _address(process: subprocess.Popen[str]) -> tuple[str, int]:
     assert process.stderr is not None
     for line in process.stderr:
-        if found := re.search(r"answers at http://([\d.]+):(\d+)/v1", line):
+        if found := re.search(r"Serving .* at http://([\d.]+):(\d+)/v1", line):
             return found[1], int(found[2])
     raise AssertionError("it ended before it answered")
 
@@ -73,7 +73,7 @@ def test_it_answers_until_it_is_told_to_stop(
         assert b'"finish_reason":"stop"' in answer
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "")
-    assert err == "Stopped; every request was answered.\n"
+    assert err == "Stopped. All requests were answered.\n"
 
 
 def test_a_port_in_use_is_one_line(cli: Any, trained_home: Path) -> None:
@@ -93,7 +93,7 @@ def test_beyond_this_machine_a_key_is_needed(cli: Any) -> None:
 
 
 def test_wrong_usage(cli: Any) -> None:
-    assert "not empty" in cli("serve", "x", "--port", "0", "--api-key", " ").error
+    assert "and not empty" in cli("serve", "x", "--port", "0", "--api-key", " ").error
     assert "Model 'x' not found" in cli("serve", "x", "--port", "0").error
     assert "65535" in cli("serve", "x", "--port", "70000").error
 
@@ -123,5 +123,5 @@ def test_a_folder_is_served_under_its_name(
     folder = trained_home / "models" / "tiny_v1.0"
     for model in (str(folder), f"{folder}/"):
         done = cli("serve", model, "--port", "0", "--api-key", " key ")
-        assert done.code == 0 and "(model 'tiny_v1.0', with a key)" in done.err
+        assert done.code == 0 and "(model 'tiny_v1.0', with an API key)" in done.err
     assert served == [("tiny_v1.0", "key")] * 2

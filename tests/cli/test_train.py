@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -15,11 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import Field
 
 from agentgym.cli.train import read_config
 from agentgym.core.config import TrainingConfig
 from agentgym.core.result import TrainingResult
-from agentgym.errors import UsageError
+from agentgym.engines import ENGINES, get_engine
+from agentgym.errors import MissingExtraError, UsageError
+from agentgym.policies.registry import POLICIES, policy_class
+from agentgym.scenarios.registry import BUILTIN, ScenarioRegistry
 from agentgym.store import Store
 
 TINY = "tiny_scenario:Tiny"
@@ -120,23 +125,75 @@ def test_settings_are_read_as_yaml() -> None:
 
 def test_two_scenarios_are_one_too_many() -> None:
     assert read_config("a", "a", None, [], {}).scenario == "a"
-    with pytest.raises(UsageError, match="name one"):
+    with pytest.raises(UsageError, match="Name only one"):
         read_config("a", "b", None, [], {})
 
 
-def test_every_field_that_users_want_is_an_option(cli: Any) -> None:
-    text = " ".join(cli("train", "--help").out.split())
-    flags = (
-        "--episodes --seed --policy --engine --framework --gpu --learning-rate"
-        " --group-size --batch-size --credit --exploration --entropy --eval-every"
-        " --eval-tasks --heldout-tasks --target-reliability --failure-budget"
-        " --max-steps --components --name"
+def _options(cli: Any) -> dict[str, str]:
+    """What `--help` says of each option, by its flag."""
+    found: dict[str, str] = {}
+    for line in cli("train", "--help").out.split("\n"):
+        if match := re.match(r"  (?:-\w, )?(--[a-z-]+)(.*)", line):
+            flag, found[match[1]] = match[1], match[2]
+        elif found and line.startswith("   "):
+            found[flag] += line
+    return {flag: " ".join(text.split()) for flag, text in found.items()}
+
+
+_OWN = {"--scenario", "--tasks", "--config", "--set", "--home", "--json", "--quiet"}
+
+
+def test_options_are_the_fields_of_the_config_and_fields_are_options(cli: Any) -> None:
+    fields = {
+        str(about.get("flag") or f"--{name.replace('_', '-')}"): field
+        for name, field in TrainingConfig.model_fields.items()
+        if (about := field.json_schema_extra) is not None and name != "scenario"
+    }
+    options = _options(cli)
+    assert options.keys() == fields.keys() | _OWN | {"--help"}
+    for flag, field in fields.items():
+        assert " ".join((field.description or "").split()) in options[flag]
+
+
+def test_a_new_field_is_an_option_at_once(cli: Any) -> None:
+    from agentgym.cli.train import _with_settings
+
+    class More(TrainingConfig):
+        patience: int = Field(
+            3, description="Wait.", json_schema_extra={"metavar": "N"}
+        )
+
+    def command(**given: str | None) -> None: ...
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("agentgym.cli.train.TrainingConfig", More)
+        made = _with_settings(command)
+    assert "patience" in inspect.signature(made).parameters
+
+
+def test_defaults_that_policies_or_scenarios_replace_are_not_shown(cli: Any) -> None:
+    tuned = set()
+    for name in POLICIES.builtin:
+        try:
+            policy = policy_class(name)
+        except MissingExtraError:
+            continue
+        tuned |= policy.training_defaults.keys()
+    for name in ENGINES.builtin:
+        tuned |= get_engine(name).training_defaults.keys()
+    for name in BUILTIN:
+        scenario = ScenarioRegistry.load(name)
+        tuned |= scenario.training_defaults().keys()
+        tuned |= scenario.language_model_defaults().keys()
+    options = _options(cli)
+    shown = set(
+        re.findall(
+            r"(--[a-z-]+)",
+            " ".join(flag for flag, text in options.items() if "Default:" in text),
+        )
     )
-    for flag in flags.split():
-        assert f"{flag} " in text
-    for name, field in TrainingConfig.model_fields.items():
-        if name not in ("discount_factor", "tool_timeout", "manual_hours"):
-            assert " ".join((field.description or "").split()) in text
+    assert not shown & {f"--{name.replace('_', '-')}" for name in tuned}
+    assert {"--seed", "--engine", "--credit", "--failure-budget"} <= shown
 
 
 @pytest.mark.parametrize(
@@ -164,7 +221,7 @@ def test_every_field_that_users_want_is_an_option(cli: Any) -> None:
         ([TINY, "--name", "a/b"], 2, ["name", "letters"]),
         ([TINY, "--name", "a_v1.2"], 2, ["name", "version"]),
         ([TINY, "--set", "episods=3"], 2, ["'episods'", "Did you mean 'episodes'?"]),
-        ([TINY, "--set", "episodes"], 2, ["--set name=value"]),
+        ([TINY, "--set", "episodes"], 2, ["Use --set NAME=VALUE"]),
         ([TINY, "--config", "nowhere.yaml"], 2, ["nowhere.yaml", "cannot be read"]),
     ],
 )
@@ -248,7 +305,7 @@ def test_ctrl_c_saves_and_says_how_to_resume(
     with Store(home) as store:
         run = store.get_run("last")
     assert run.status == "interrupted"
-    assert last.endswith(f"Go on with: agentgym runs resume {run.id}")
+    assert last.endswith(f"Resume with: agentgym runs resume {run.id}")
     done = cli("runs", "resume", run.id, "--json")
     assert done.code == 0, done.err
     assert done.json["run_id"] == run.id

@@ -121,7 +121,7 @@ def test_every_truncation_is_found(tmp_path: Path) -> None:
     whole = path.read_bytes().rstrip()
     for size in range(0, len(whole), 97):
         path.write_bytes(whole[:size])
-        with pytest.raises(FormatError, match="truncated or no JSON"):
+        with pytest.raises(FormatError, match="isn.t valid JSON"):
             TrainingResult.load(path)
 
 
@@ -143,9 +143,9 @@ def _metrics(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ([], "no training result"),
-        ({}, "no training result"),
-        (_changed(format="other"), "no training result"),
+        ([], "isn.t a training result"),
+        ({}, "isn.t a training result"),
+        (_changed(format="other"), "isn.t a training result"),
         (_changed(version=0), "version 0; .* Train again"),
         (_changed(version=2), "version 2; .* Update AgentGym"),
         (_changed(version=None), "version None"),

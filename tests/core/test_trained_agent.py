@@ -180,7 +180,7 @@ def test_adapters_name_their_extra(agent: TrainedAgent, name: str) -> None:
 def test_no_such_model(home: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelNotFoundError, match="tiny_v1.0"):
         TrainedAgent.load("nope", home=home)
-    with pytest.raises(ModelNotFoundError, match="no such folder"):
+    with pytest.raises(ModelNotFoundError, match="folder doesn.t exist"):
         TrainedAgent.load(tmp_path / "nope")
 
 

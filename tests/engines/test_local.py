@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from agentgym import Trainer, TrainingConfig
 from agentgym.core.control import Control
 from agentgym.core.events import Event, IterationDone, Listener, RunFailed
 from agentgym.engines import get_engine
-from agentgym.engines.local import LocalEngine, resolve, trainable_components
+from agentgym.engines.local import LocalEngine
 from agentgym.errors import (
     ConfigError,
     EngineNotFoundError,
@@ -20,6 +22,7 @@ from agentgym.errors import (
     StoreError,
 )
 from agentgym.policies import registry
+from agentgym.runs.resolve import resolve
 from agentgym.runs.view import view_of
 from agentgym.store import Store
 from agentgym.training.checkpoint import CheckpointFolder
@@ -73,7 +76,7 @@ def test_what_the_store_holds_of_a_run(tmp_path: Path) -> None:
         assert view.heldout is not None
         assert view.heldout.metrics == result.metrics.to_dict()
         assert view.heldout.iteration == points[-1].iteration
-        assert run.targets == view.targets == {"tool_reliability": 0.95}
+        assert run.targets == view.targets == {"tool_reliability": 1.0}
         assert run.attempt == 1
         failed = store.trajectories(run.id, failed=True, limit=1000)
         assert failed and all(not row.success for row in failed)
@@ -101,27 +104,25 @@ def test_files_of_a_run(tmp_path: Path) -> None:
 
 
 def test_resolving() -> None:
-    scenario, config = resolve(TrainingConfig(scenario=SCENARIO, policy="tiny"))
-    assert scenario.name == "tiny"
-    assert config.learning_rate == 0.5
-    assert config.sources["learning_rate"] == "policy"
-    assert config.options_of(scenario.options) == {"crash": False}
-    scenario, config = resolve(
+    job = resolve(TrainingConfig(scenario=SCENARIO, policy="tiny"))
+    assert job.scenario.name == "tiny"
+    assert job.config.learning_rate == 0.5
+    assert job.config.sources["learning_rate"] == "policy"
+    assert job.config.options_of(job.scenario.options) == {"crash": False}
+    assert job.targets == {"tool_reliability": 1.0}
+    job = resolve(
         TrainingConfig.from_dict(
             {"scenario": SCENARIO, "policy": "tiny", "crash": True}
         )
     )
-    assert scenario.settings == {"crash": True}
+    assert job.scenario.settings == {"crash": True}
 
 
 def test_what_learns() -> None:
-    scenario, config = resolve(TrainingConfig(scenario=SCENARIO, policy="tiny"))
-    assert trainable_components(config, scenario) == {
-        "tool_selection",
-        "parameter_selection",
-    }
+    config = TrainingConfig(scenario=SCENARIO, policy="tiny")
+    assert resolve(config).trainable == {"tool_selection", "parameter_selection"}
     config.components = ["output_generation"]
-    assert trainable_components(config, scenario) == {"output_generation"}
+    assert resolve(config).trainable == {"output_generation"}
 
 
 @pytest.mark.parametrize(
@@ -223,8 +224,12 @@ def test_a_model_that_cannot_be_written_is_not_there(
 def test_killed_between_publishing_and_saying_so(tmp_path: Path) -> None:
     result = _train(tmp_path)
     shutil.rmtree(tmp_path / "runs" / result.run_id)
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
     with Store(tmp_path) as store:
-        store.update_run(result.run_id, status="running", model=None, result=None)
+        store.update_run(
+            result.run_id, status="running", model=None, result=None, pid=gone.pid
+        )
     again = Trainer.resume("last", tmp_path)
     assert again == result
     with Store(tmp_path) as store:

@@ -26,12 +26,14 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import tool
 
 import agentgym
-from agentgym import TrainedAgent
+from agentgym import TrainedAgent, TrainingConfig
 from agentgym.core.tools import ToolRunner
 from agentgym.episodes.chat import TO_SAY
 from agentgym.errors import FailureBudgetExceeded, UsageError
 from agentgym.integrations.base import adapter
 from agentgym.integrations.langchain import AgentGymMiddleware
+from agentgym.runs.resolve import resolve
+from agentgym.utils.objects import name_of
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples"
@@ -253,6 +255,29 @@ def test_agents_come_in_and_go_out(
     assert type(back) is type(travel.build_agent())
     # Measured again without the agent: its tools then only pretend.
     assert result.agent.evaluate(tasks=2).tasks == 2
+
+
+def test_a_factory_is_called_once_before_the_first_episode(
+    travel: Any, tmp_path: Path
+) -> None:
+    from travel_tasks import write_tasks
+
+    write_tasks(tmp_path / "tasks.jsonl")
+    called: list[Any] = []
+
+    def build() -> Any:
+        called.append(travel.build_agent())
+        return called[-1]
+
+    job = resolve(
+        TrainingConfig(
+            scenario="task_file",
+            tasks=str(tmp_path / "tasks.jsonl"),
+            agent=name_of(build),
+        )
+    )
+    job.make_rollout(print).close()
+    assert len(called) == 1
 
 
 def test_agents_of_a_factory_have_tools_of_their_own(tmp_path: Path) -> None:

@@ -607,7 +607,7 @@ def test_resuming_a_run_that_is_under_way(tmp_path: Path) -> None:
             problems.append(error)
 
     _train(tmp_path, _At(2, meanwhile), episodes=32)
-    assert "under way" in str(problems[0])
+    assert "is already running in process" in str(problems[0])
 
 
 def _interrupted(home: Path, **settings: Any) -> Path:
@@ -687,7 +687,7 @@ def test_a_stream_raises_what_ends_the_training(tmp_path: Path) -> None:
 
 def test_evaluating_gives_the_figures_of_the_training(tmp_path: Path) -> None:
     trainer = Trainer(home=tmp_path)
-    with pytest.raises(ConfigError, match="Which model"):
+    with pytest.raises(ConfigError, match="No model to evaluate"):
         trainer.evaluate()
     result = trainer.train(SCENARIO, policy="tiny")
     for model in (None, "tiny", "tiny_v1.0", Path(result.trained_model_path)):

@@ -143,7 +143,7 @@ def load_agent(path: str) -> Agent:
     switch_off_telemetry()
     found: Agent = load_object(path, "Agent")
     if framework := framework_of(found):
-        return _of_framework(framework, lambda: found, factory=False)
+        return _of_framework(framework, lambda: found, found, factory=False)
     # A function that needs no arguments makes agents, however many it would take.
     if _takes(found, 3) and not _takes(found, 0):
         return found
@@ -157,7 +157,7 @@ def load_agent(path: str) -> Agent:
                 " model is not asked in training: any key will do.)"
             ) from error
         if framework := framework_of(made):
-            return _of_framework(framework, found, factory=True)
+            return _of_framework(framework, found, made, factory=True)
         if _takes(made, 3):
             return made  # type: ignore[no-any-return]
     raise UsageError(
@@ -167,10 +167,12 @@ def load_agent(path: str) -> Agent:
     )
 
 
-def _of_framework(framework: str, make: Callable[[], Any], *, factory: bool) -> Agent:
+def _of_framework(
+    framework: str, make: Callable[[], Any], first: Any, *, factory: bool
+) -> Agent:
     from agentgym.integrations.harness import FrameworkAgent
 
-    return FrameworkAgent(framework, make, factory=factory)
+    return FrameworkAgent(framework, make, first, factory=factory)
 
 
 def _takes(function: Any, count: int) -> bool:

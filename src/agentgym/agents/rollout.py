@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agentgym.agents.backends import PolicyBackend
-from agentgym.agents.callables import CallableAgentManager, load_agent
+from agentgym.agents.callables import Agent, CallableAgentManager, load_agent
 from agentgym.agents.commands import CommandAgentManager, parse_command
 from agentgym.agents.gateway import Gateway
 from agentgym.agents.manager import AgentManager, MixedAgentManager
@@ -91,37 +91,39 @@ class AgentRollout(Rollout):
         return [trajectory for (trajectory,) in played]
 
 
-def check_agent(config: TrainingConfig) -> Sequence[Tool]:
-    """Finds out what is wrong with the agent of a training before it starts.
-
-    Returns:
-        The tools that the agent brings along, if it says so.
+def load_agents(config: TrainingConfig) -> dict[str, Agent]:
+    """Loads the agents that a training names, by name, each once.
 
     Raises:
-        UsageError: There is no such agent.
+        UsageError: An agent can't be loaded.
     """
     if config.agent_command is not None:
         parse_command(config.agent_command)
     if config.framework is not None:
         adapter(config.framework)
-    tools: list[Tool] = []
-    for name in config.agent_names:
-        if isinstance(agent := load_agent(name), FrameworkAgent):
-            tools += agent.tools
-    return tools
+    return {name: load_agent(name) for name in config.agent_names}
+
+
+def tools_of(agents: Mapping[str, Agent]) -> list[Tool]:
+    """The tools that loaded agents bring along."""
+    return [
+        tool
+        for agent in agents.values()
+        if isinstance(agent, FrameworkAgent)
+        for tool in agent.tools
+    ]
 
 
 def rollout_of(
-    config: TrainingConfig, scenario: Scenario, on_warning: Callable[[str], None]
+    config: TrainingConfig,
+    scenario: Scenario,
+    agents: Mapping[str, Agent],
+    on_warning: Callable[[str], None],
 ) -> AgentRollout:
-    """The rollout of a training that names an agent.
-
-    Raises:
-        UsageError: There is no such agent.
-    """
+    """The rollout of a training that names agents; `load_agents` has loaded them."""
     return AgentRollout(
         scenario,
-        manager_maker(config, scenario, on_warning),
+        manager_maker(config, scenario, agents, on_warning),
         max_steps=config.max_steps,
         tool_timeout=config.tool_timeout,
         on_warning=on_warning,
@@ -129,14 +131,13 @@ def rollout_of(
 
 
 def manager_maker(
-    config: TrainingConfig, scenario: Scenario, on_warning: Callable[[str], None]
+    config: TrainingConfig,
+    scenario: Scenario,
+    agents: Mapping[str, Agent],
+    on_warning: Callable[[str], None],
 ) -> Callable[[Gateway], AgentManager | MixedAgentManager]:
-    """Makes managers of the agents that a training names.
-
-    Raises:
-        UsageError: There is no such agent.
-    """
-    agents = {name: load_agent(name) for name in config.agent_names}
+    """Makes managers of the agents that a training names, and of its framework's."""
+    agents = dict(agents)
     if config.framework is not None:
         agents[config.framework] = scenario_agent(config.framework, scenario)
     share = max(1, config.agent_concurrency // config.agent_count)

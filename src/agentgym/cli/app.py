@@ -26,13 +26,13 @@ from agentgym.errors import AgentGymError
 
 COMMANDS = {
     "train": "Train an agent on a scenario.",
-    "evaluate": "Measure a trained model on tasks it has never seen.",
+    "evaluate": "Evaluate a trained model on tasks it has never seen.",
     "serve": "Serve a trained model as an OpenAI-compatible endpoint.",
-    "scenarios": "List, show, check and begin scenarios.",
+    "scenarios": "List, show, check and create scenarios.",
     "tasks": "Check and import files of your own tasks.",
-    "runs": "List, show, watch and control training runs.",
+    "runs": "List, show, watch, control and delete training runs.",
     "models": "List, show, compare and delete trained models.",
-    "doctor": "Check this machine and say what to do about each problem.",
+    "doctor": "Check this machine and explain how to fix each problem.",
 }
 """Each is a module of this package with a Typer `app`."""
 
@@ -53,13 +53,13 @@ def run(arguments: Sequence[str]) -> int:
         error_line(f"{text}{end}{_where_to_look(error)}")
         return error.exit_code
     except typer.Abort:
-        error_line("Aborted; nothing was changed.")
+        error_line("Aborted. Nothing was changed.")
         return 1
     except Exception as error:
         where = write_crash_log(error)
         what = f"{type(error).__name__}: {error}".rstrip(": .")
         error_line(
-            f"{what}. This is a bug in agentgym or in a scenario; the traceback is in"
+            f"{what}. This is a bug in AgentGym or in a scenario. The traceback is in"
             f" {where}."
         )
         return 1
@@ -69,7 +69,7 @@ def run(arguments: Sequence[str]) -> int:
 def build() -> Group:
     """The tree of commands, its branches not yet imported."""
     app = command_group(
-        "Trains AI agents to choose the right tool with the right parameters.",
+        "Train AI agents to call the right tool with the right arguments.",
         add_completion=True,
     )
     app.callback(

@@ -1,4 +1,4 @@
-"""What the commands share: options, ways to print, the home and the crash log."""
+"""What the commands share: options, printing, training under a view, the crash log."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -16,8 +17,14 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from rich.console import Console
 
+    from agentgym.core.events import Listener
+    from agentgym.core.result import TrainingResult
+    from agentgym.core.trained_agent import TrainedAgent
+    from agentgym.runs.view import RunView
     from agentgym.store import Store
     from agentgym.ui.charts import Glyphs
     from agentgym.ui.tables import Table
@@ -41,29 +48,35 @@ HomeOption = Annotated[
         "--home",
         metavar="FOLDER",
         callback=_use_home,
-        help="Where runs and models are kept."
-        " By default $AGENTGYM_HOME or ./.agentgym.",
+        help="Where runs and models are kept. Default: $AGENTGYM_HOME or ./.agentgym.",
     ),
 ]
 JsonOption = Annotated[
     bool,
     typer.Option("--json", help="Print one JSON object on standard output."),
 ]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print only the name of the model.")
+]
+YesOption = Annotated[
+    bool, typer.Option("--yes", "-y", help="Don't ask for confirmation.")
+]
 TasksOption = Annotated[
     str | None,
     typer.Option(
         "--tasks",
         metavar="FILE",
-        help="Your own tasks, one JSON object a line; the scenario is then task_file.",
+        help="File of your own tasks, one JSON object per line."
+        " The scenario is then task_file.",
     ),
 ]
 
 
 def with_tasks(scenario: str | None, file: str | None) -> tuple[str | None, Options]:
-    """The scenario that a file of tasks asks for, and its options.
+    """The scenario to use with `--tasks FILE`, and its options.
 
     Args:
-        scenario: As named, if it was.
+        scenario: The one that was named, if any.
         file: From `--tasks`.
     """
     if file is None:
@@ -133,6 +146,146 @@ def open_store() -> Store:
     return Store(home())
 
 
+def load_agent(ref: str) -> tuple[str, TrainedAgent]:
+    """A model by name, version or folder, and what to call it.
+
+    Raises:
+        ModelNotFoundError: The model or folder doesn't exist.
+        FormatError: The folder holds no model that can be read.
+    """
+    from agentgym.core.trained_agent import TrainedAgent
+    from agentgym.errors import ModelNotFoundError
+
+    path = Path(ref)
+    if path.name == ref:
+        try:
+            with open_store() as store:
+                row = store.get_model(ref)
+            ref, path = row.full_name, row.path
+        except ModelNotFoundError:
+            # A folder right here has a name without a separator, too.
+            if not path.is_dir():
+                raise
+    if path.is_dir():
+        downloading(partial(TrainedAgent.fetch, path))
+    return ref, TrainedAgent.load(path)
+
+
+def carry_out(
+    start: Callable[[Sequence[Listener]], TrainingResult],
+    view: RunView,
+    targets: Mapping[str, float],
+    home_option: str | None,
+    *,
+    json: bool,
+    quiet: bool,
+) -> None:
+    """Carries out a run under a live view, and prints its result.
+
+    Args:
+        start: Trains, or resumes, with these listeners.
+        view: What is known of the run so far.
+        targets: What the run should reach, by metric name.
+        home_option: `--home` as given, for the commands that are suggested.
+        json: Whether to print the result as JSON.
+        quiet: Whether to print only the name of the model.
+    """
+    from agentgym.ui import live
+
+    view.targets = targets
+    try:
+        if quiet:
+            with results_only():
+                result = start([view.apply])
+        else:
+            display = live.view(console(stderr=True), view, glyphs=glyphs(stderr=True))
+            with results_only(), display:
+                result = start([display])
+    except KeyboardInterrupt:
+        _explain_interrupt(view, home_option)
+    print_result(result, targets, home_option, json=json, quiet=quiet)
+
+
+def print_result(
+    result: TrainingResult,
+    targets: Mapping[str, float],
+    home_option: str | None,
+    *,
+    json: bool,
+    quiet: bool,
+) -> None:
+    """Prints the result of a run; see `carry_out`."""
+    if not quiet:
+        _print_table(result, targets, home_option, stderr=json)
+    if json:
+        print_json(result.to_dict())
+    elif quiet:
+        print(result.model)
+
+
+def _print_table(
+    result: TrainingResult,
+    targets: Mapping[str, float],
+    home_option: str | None,
+    *,
+    stderr: bool,
+) -> None:
+    from agentgym.training.evaluation import PRICES
+    from agentgym.ui.tables import before_after, duration, time_savings
+
+    metrics, baseline = result.metrics.to_dict(), result.baseline.to_dict()
+    stream = sys.stderr if stderr else sys.stdout
+    table = before_after(baseline, metrics, targets)
+
+    def say(text: str = "") -> None:
+        print(text, file=stream)
+
+    say(
+        f"\nTrained {result.model}: {metrics['episodes_completed']:,} episodes in"
+        f" {duration(metrics['total_training_time'])}, evaluated on"
+        f" {metrics['tasks']:,} held-out tasks (95% intervals)\n"
+    )
+    if stream.isatty():
+        console(stderr=stderr).print(table.rich())
+    else:
+        say(table.plain())
+    say(
+        f"\nCost: ${PRICES.input_per_million:.2f} per million input tokens,"
+        f" ${PRICES.output_per_million:.2f} per million output tokens."
+    )
+    say(time_savings(metrics, targets))
+    at = _at(home_option)
+    say("\nNext:")
+    say(f"  agentgym evaluate {result.model} --seed 1{at}")
+    say(f"  agentgym runs show {result.run_id} --trajectories{at}")
+    say(f'  python: agentgym.TrainedAgent.load("{result.model}").run("Hello, ...")')
+
+
+def _explain_interrupt(view: RunView, home_option: str | None) -> NoReturn:
+    from agentgym.engines import get_engine
+
+    engine, run = str(view.config.get("engine")), view.run_id
+    if not run:
+        note("Interrupted before training began. Nothing was changed.")
+    elif get_engine(engine).resumable:
+        note(
+            f"Interrupted after {view.episodes:,} episodes. Your progress is saved."
+            f" Resume with: agentgym runs resume {run}{_at(home_option)}"
+        )
+    else:
+        note(
+            f"Interrupted after {view.episodes:,} episodes. Nothing was saved:"
+            f" engine '{engine}' can't resume runs."
+        )
+    raise typer.Exit(130)
+
+
+def _at(home_option: str | None) -> str:
+    import shlex
+
+    return f" --home {shlex.quote(home_option)}" if home_option else ""
+
+
 def print_json(value: dict[str, Any]) -> None:
     """Prints one strict JSON object, and nothing else, on standard output."""
     print(json.dumps(value, indent=2, allow_nan=False))
@@ -190,17 +343,26 @@ def error_line(text: str) -> None:
     note(f"error: {' '.join(text.split())}")
 
 
-def stop(text: str, code: int = 1) -> NoReturn:
-    """Ends the command with an error line."""
-    error_line(text)
-    raise typer.Exit(code)
+def confirm(what: str, *, yes: bool) -> None:
+    """Asks before something is deleted, unless `--yes` was given.
+
+    Raises:
+        UsageError: Nobody can be asked.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        from agentgym.errors import UsageError
+
+        raise UsageError(f"Add --yes to delete {what} without confirmation.")
+    typer.confirm(f"Delete {what} and its files?", abort=True)
 
 
 def write_crash_log(error: Exception) -> Path | str:
     """Appends a traceback to the home's `crash.log`, or to one among temporary files.
 
     Returns:
-        The file; words in its place if nothing can be written anywhere.
+        The file, or words that say that nothing can be written.
     """
     import tempfile
 
@@ -215,4 +377,4 @@ def write_crash_log(error: Exception) -> Path | str:
         except OSError:
             continue
         return path
-    return "no file, as none can be written"
+    return "no file, because none can be written"

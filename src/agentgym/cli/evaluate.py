@@ -1,10 +1,8 @@
-"""`agentgym evaluate`: measures a trained model again, on tasks of one's choice."""
+"""`agentgym evaluate`: evaluates a trained model on tasks of your choice."""
 
 from __future__ import annotations
 
 import warnings
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,9 +11,8 @@ from agentgym.cli.common import (
     HomeOption,
     JsonOption,
     TasksOption,
-    downloading,
+    load_agent,
     note,
-    open_store,
     print_json,
     print_table,
     results_only,
@@ -24,7 +21,6 @@ from agentgym.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from agentgym.core.trained_agent import TrainedAgent
     from agentgym.ui.tables import Table
 
 app = single_command()
@@ -35,7 +31,7 @@ def evaluate(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL", help="A name, a name with a version, or a model's folder."
+            metavar="MODEL", help="Name of a model, a name with a version, or a folder."
         ),
     ],
     scenario: Annotated[
@@ -43,7 +39,7 @@ def evaluate(
         typer.Option(
             "--scenario",
             metavar="NAME",
-            help="Scenario to measure on; by default the one it was trained on.",
+            help="Scenario to evaluate on. Default: the one the model was trained on.",
         ),
     ] = None,
     tasks: TasksOption = None,
@@ -52,7 +48,7 @@ def evaluate(
         typer.Option(
             "--seed",
             min=0,
-            help="Chooses the tasks; by default those at the end of its training.",
+            help="Seed that draws the tasks. Default: those of the final evaluation.",
         ),
     ] = None,
     count: Annotated[
@@ -60,7 +56,7 @@ def evaluate(
         typer.Option(
             "--count",
             min=1,
-            help="How many tasks; by default as many as at the end of its training.",
+            help="Number of tasks. Default: as many as in the final evaluation.",
         ),
     ] = None,
     agent: Annotated[
@@ -68,13 +64,15 @@ def evaluate(
         typer.Option(
             "--agent",
             metavar="MODULE:FUNCTION",
-            help="Agent that plays, as in training; by default the built-in loop.",
+            help="Evaluate with your own agent instead of the built-in loop.",
         ),
     ] = None,
     agent_command: Annotated[
         str | None,
         typer.Option(
-            "--agent-command", metavar="COMMAND", help="The same as a command line."
+            "--agent-command",
+            metavar="COMMAND",
+            help="Your own agent as a command line.",
         ),
     ] = None,
     framework: Annotated[
@@ -82,13 +80,13 @@ def evaluate(
         typer.Option(
             "--framework",
             metavar="NAME",
-            help="The same with an agent of langchain, autogen or crewai.",
+            help="Evaluate with an agent of langchain, autogen or crewai.",
         ),
     ] = None,
     home_folder: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Measure a trained model on held-out tasks, taking its likeliest decisions."""
+    """Evaluate a trained model on held-out tasks, with its most likely decisions."""
     name, trained = load_agent(model)
     scenario, options = with_tasks(scenario, tasks)
     with warnings.catch_warnings(), results_only():
@@ -114,31 +112,6 @@ def evaluate(
     if metrics["failures"]:
         kinds = ", ".join(f"{kind} {n:,}" for kind, n in metrics["failures"].items())
         print(f"\nFailures: {kinds}")
-
-
-def load_agent(ref: str) -> tuple[str, TrainedAgent]:
-    """A model by name, version or folder, and what to call it.
-
-    Raises:
-        ModelNotFoundError: There is no such model or folder.
-        FormatError: The folder holds no model that can be read.
-    """
-    from agentgym.core.trained_agent import TrainedAgent
-    from agentgym.errors import ModelNotFoundError
-
-    path = Path(ref)
-    if path.name == ref:
-        try:
-            with open_store() as store:
-                row = store.get_model(ref)
-            ref, path = row.full_name, row.path
-        except ModelNotFoundError:
-            # A folder right here has a name without a separator, too.
-            if not path.is_dir():
-                raise
-    if path.is_dir():
-        downloading(partial(TrainedAgent.fetch, path))
-    return ref, TrainedAgent.load(path)
 
 
 def _figures(metrics: dict[str, Any]) -> Table:

@@ -1,8 +1,7 @@
-"""`agentgym models`: what was trained, side by side."""
+"""`agentgym models`: trained models, and the language models they start from."""
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +12,9 @@ from agentgym.cli.common import (
     Command,
     HomeOption,
     JsonOption,
+    YesOption,
     command_group,
+    confirm,
     note,
     open_store,
     print_json,
@@ -30,8 +31,8 @@ ModelArgument = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A name for its newest version, or a name with a version,"
-        " such as customer_support_v1.2.",
+        help="Name of a model, for its newest version, or a name with a version"
+        " (customer_support_v1.2).",
     ),
 ]
 
@@ -41,12 +42,12 @@ def pull(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="smollm2-135m, or a name on the Hugging Face hub."
+            metavar="NAME", help="smollm2-135m, or a model on the Hugging Face hub."
         ),
     ],
     json: JsonOption = False,
 ) -> None:
-    """Fetch a language model for the policy llm, before it is needed."""
+    """Download a language model before training needs it."""
     from agentgym.policies.llm.models import find_model
     from agentgym.utils.assets import rich_progress
 
@@ -91,7 +92,7 @@ def list_(home_folder: HomeOption = None, json: JsonOption = False) -> None:
 def show(
     model: ModelArgument, home_folder: HomeOption = None, json: JsonOption = False
 ) -> None:
-    """Show a model: where it is, where it came from and how good it is."""
+    """Show a model: its folder, its training and its metrics."""
     from agentgym.ui.tables import before_after, time_savings
 
     with open_store() as store:
@@ -123,9 +124,11 @@ def compare(
     home_folder: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Compare models by what was measured at the end of their training."""
+    """Compare models by the final evaluation of their training."""
     if len(models) < 2:
-        raise UsageError("Name two models or more: agentgym models compare MODEL MODEL")
+        raise UsageError(
+            "Name at least two models: agentgym models compare MODEL MODEL"
+        )
     with open_store() as store:
         rows = [store.get_model(ref) for ref in models]
     same = _measured_on_the_same_tasks(rows)
@@ -135,8 +138,8 @@ def compare(
     print_table(_comparison(rows))
     if not same:
         note(
-            "These were measured on different tasks. To measure them on the same ones:"
-            " agentgym evaluate MODEL --seed 1"
+            "These models were evaluated on different tasks. To use the same tasks for"
+            " each, run: agentgym evaluate MODEL --seed 1"
         )
 
 
@@ -146,23 +149,20 @@ def delete(
         str,
         typer.Argument(metavar="MODEL", help="A name with its version."),
     ],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: YesOption = False,
     home_folder: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Delete one version of a model, with its files. This cannot be undone."""
+    """Delete one version of a model, with its files. This can't be undone."""
     with open_store() as store:
         row = store.get_model(model)
         if model == row.name:
-            # The newest version is easily another one than the one in mind.
+            # The newest version may not be the one in mind.
             raise UsageError(
-                f"Say which version of '{model}' to delete; the newest is"
+                f"Name the version of '{model}' to delete. The newest is"
                 f" {row.full_name}."
             )
-        if not yes:
-            if not sys.stdin.isatty():
-                raise UsageError(f"Add --yes to delete {row.full_name} unasked.")
-            typer.confirm(f"Delete {row.full_name} and its files?", abort=True)
+        confirm(row.full_name, yes=yes)
         store.delete_model(row.full_name)
     if json:
         print_json({"deleted": row.full_name})

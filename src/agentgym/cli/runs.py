@@ -1,4 +1,4 @@
-"""`agentgym runs`: what was trained, what is training now, and how to steer it."""
+"""`agentgym runs`: look at trainings and steer them."""
 
 from __future__ import annotations
 
@@ -12,36 +12,40 @@ from agentgym.cli.common import (
     Command,
     HomeOption,
     JsonOption,
+    QuietOption,
+    YesOption,
+    carry_out,
     command_group,
+    confirm,
     console,
+    downloading,
     glyphs,
-    home,
     note,
     open_store,
     print_json,
+    print_result,
     print_table,
-    stop,
+    results_only,
 )
+from agentgym.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agentgym.core.events import Listener
-    from agentgym.core.result import TrainingResult
     from agentgym.runs.view import RunView
     from agentgym.store import RunRow, Store
 
-app = command_group("List, show, watch and control training runs.")
+app = command_group("List, show, watch, control and delete training runs.")
 
 RunArgument = Annotated[
     str,
     typer.Argument(
         metavar="RUN",
-        help="A run's id, the beginning of one, or 'last' for the newest.",
+        help="Id of a run, its first characters, or 'last' for the newest run.",
     ),
 ]
 
-_UNDER_WAY = ("running", "paused")
 _SHOWN = 20
 _CONFIRM_SECONDS = 10.0
 
@@ -170,14 +174,12 @@ def watch_(run: RunArgument = "last", home_folder: HomeOption = None) -> None:
 def pause(
     run: RunArgument = "last", home_folder: HomeOption = None, json: JsonOption = False
 ) -> None:
-    """Pause a run after its current iteration; it saves first."""
+    """Pause a run after its current iteration. It saves a checkpoint first."""
+    from agentgym.runs import lifecycle
+
     with open_store() as store:
-        row = store.get_run(run)
-        if row.status == "paused":
-            stop(f"Run {row.id} is paused already; see `agentgym runs resume`.", 2)
-        _require_under_way(row, "paused")
-        store.send_command(row.id, "pause")
-        _report(_wait_for(store, row, ("paused",)), "paused", json=json)
+        row = lifecycle.pause(store, run)
+        _report(store, row, "paused", "Pause", json=json)
 
 
 @app.command(cls=Command)
@@ -185,88 +187,136 @@ def resume(
     run: RunArgument = "last",
     home_folder: HomeOption = None,
     json: JsonOption = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print nothing but the model's name.")
-    ] = False,
+    quiet: QuietOption = False,
 ) -> None:
-    """Let a paused run go on, or carry on here with one whose process is gone."""
+    """Resume a paused run, or restart an interrupted one from its last checkpoint.
+
+    A run that is finished already prints its result again.
+    """
+    from agentgym.core.config import TrainingConfig
+    from agentgym.core.result import TrainingResult
+    from agentgym.runs import lifecycle
+    from agentgym.runs.launchers.here import Here
+    from agentgym.runs.resolve import resolve
     from agentgym.runs.view import view_of
 
     with open_store() as store:
-        row = store.get_run(run)
+        row = lifecycle.check(store, run, "resumed")
         if row.status == "paused":
-            store.send_command(row.id, "resume")
-            _report(_wait_for(store, row, ("running",)), "running", json=json)
+            lifecycle.resume(store, row.id, Here())
+            _report(store, row, "running", "Resume", json=json)
             return
-        if row.status == "running":
-            stop(
-                f"Run {row.id} is running already, in process {row.pid} on {row.host};"
-                f" see it with: agentgym runs watch {row.id}",
-                2,
-            )
-        if row.status in ("finished", "stopped"):
-            stop(
-                f"Run {row.id} is {row.status}; its model is {row.model}."
-                f" Start another: agentgym train {row.scenario}",
-                2,
-            )
-        view = view_of(store, row.id)
+        if row.status in lifecycle.DONE:
+            note(f"Run {row.id} is already {row.status}.")
+            result = lifecycle.outcome(store, row.id)
+            print_result(result, row.targets, home_folder, json=json, quiet=quiet)
+            return
+        with results_only():
+            job = resolve(TrainingConfig.from_dict(row.config), resolved=True)
+        downloading(job.fetch, quiet=quiet)
 
-    from agentgym.cli.train import carry_out, prepare
-    from agentgym.core.config import TrainingConfig
+        def start(listeners: Sequence[Listener]) -> TrainingResult:
+            result = lifecycle.resume(store, row.id, Here(listeners), job)
+            return result or lifecycle.outcome(store, row.id, listeners)
 
-    targets = prepare(TrainingConfig.from_dict(row.config), quiet=quiet)
-
-    def start(listeners: Sequence[Listener]) -> TrainingResult:
-        from agentgym.core.trainer import Trainer
-
-        return Trainer.resume(row.id, home=home(), listeners=listeners)
-
-    carry_out(start, view, targets, home_folder, json=json, quiet=quiet)
+        carry_out(
+            start,
+            view_of(store, row.id),
+            job.targets,
+            home_folder,
+            json=json,
+            quiet=quiet,
+        )
 
 
-@app.command("stop", cls=Command)
-def stop_(
+@app.command(cls=Command)
+def stop(
     run: RunArgument = "last", home_folder: HomeOption = None, json: JsonOption = False
 ) -> None:
-    """Stop a run early; what it learned is measured and saved as a model."""
+    """Stop a run early. What it learned so far is evaluated and saved as a model."""
+    from agentgym.runs import lifecycle
+
     with open_store() as store:
-        row = store.get_run(run)
-        _require_under_way(row, "stopped")
-        store.send_command(row.id, "stop")
-        final = ("stopped", "finished")
-        _report(_wait_for(store, row, final), "stopped", json=json)
+        row = lifecycle.stop(store, run)
+        _report(store, row, "stopped", "Stop", json=json)
 
 
-def _require_under_way(run: RunRow, wanted: str) -> None:
-    if run.status not in _UNDER_WAY:
-        from agentgym.engines import get_engine
+@app.command(cls=Command)
+def adjust(
+    run: RunArgument,
+    settings: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME=VALUE...",
+            help="learning_rate, exploration, entropy or episodes, with a new value.",
+        ),
+    ],
+    home_folder: HomeOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Change settings of a run from its next iteration on."""
+    from agentgym.runs import lifecycle
 
-        broken_off = run.status in ("interrupted", "failed")
-        resumable = broken_off and get_engine(run.engine).resumable
-        advice = f" Go on with: agentgym runs resume {run.id}" if resumable else ""
-        stop(f"Run {run.id} cannot be {wanted}: it is {run.status}.{advice}", 2)
+    changes = dict(_parse_change(text) for text in settings)
+    with open_store() as store:
+        row = lifecycle.adjust(store, run, changes)
+    if json:
+        print_json(_facts(row) | {"changes": changes})
+        return
+    text = ", ".join(f"{name}={value:g}" for name, value in changes.items())
+    when = "when it resumes" if row.status == "paused" else "from its next iteration on"
+    print(f"Adjustment requested. Run {row.id} will use {text} {when}.")
 
 
-def _wait_for(store: Store, run: RunRow, wanted: tuple[str, ...]) -> RunRow:
-    """Waits a little until the run's process has obeyed."""
-    deadline = time.monotonic() + _CONFIRM_SECONDS
-    while run.status not in wanted and time.monotonic() < deadline:
-        if run.status not in _UNDER_WAY:
-            break
-        time.sleep(0.1)
-        run = store.get_run(run.id)
-    return run
+@app.command(cls=Command)
+def delete(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="Id of a run, or its first characters.")
+    ],
+    yes: YesOption = False,
+    home_folder: HomeOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Delete a run with its events, episodes and checkpoints. Its model stays."""
+    from agentgym.runs import lifecycle
+
+    with open_store() as store:
+        row = lifecycle.check(store, run, "deleted")
+        confirm(f"run {row.id}", yes=yes)
+        lifecycle.delete(store, row.id)
+    if json:
+        print_json({"deleted": row.id})
+    else:
+        print(f"Deleted run {row.id}.")
 
 
-def _report(run: RunRow, wanted: str, *, json: bool) -> None:
+def _parse_change(text: str) -> tuple[str, float]:
+    name, equals, value = text.partition("=")
+    try:
+        number = float(value)
+    except ValueError:
+        equals = ""
+    if not (name and equals):
+        raise UsageError(f"Invalid setting '{text}'. Use NAME=NUMBER.")
+    return name.strip().replace("-", "_"), int(number) if number % 1 == 0 else number
+
+
+def _report(store: Store, run: RunRow, wanted: str, asked: str, *, json: bool) -> None:
+    """Waits a little until the run's process has obeyed, and says what came of it."""
+    from agentgym.runs import lifecycle
+    from agentgym.store.rows import UNDER_WAY
+
+    run = lifecycle.settled(store, run.id, wanted, _CONFIRM_SECONDS)
     if json:
         print_json(_facts(run))
-    elif run.status in (wanted, "finished"):
+    elif run.status == wanted or run.status not in UNDER_WAY:
         model = f"; its model is {run.model}" if run.model else ""
         print(f"Run {run.id} is {run.status}{model}.")
     else:
-        print(f"Run {run.id} was told; it obeys after its current step.")
+        print(
+            f"{asked} requested. Run {run.id} will be {wanted} after its current "
+            "iteration."
+        )
 
 
 def _facts(run: RunRow) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`agentgym serve`: a trained model behind OpenAI's chat completions."""
+"""`agentgym serve`: a trained model as an OpenAI-compatible endpoint."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 from agentgym.cli.common import (
     HomeOption,
     error_line,
+    load_agent,
     note,
     single_command,
     write_crash_log,
@@ -24,7 +25,7 @@ def serve(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL", help="A name, a name with a version, or a model's folder."
+            metavar="MODEL", help="Name of a model, a name with a version, or a folder."
         ),
     ],
     host: Annotated[
@@ -32,14 +33,13 @@ def serve(
         typer.Option(
             "--host",
             metavar="ADDRESS",
-            help="Interface to listen on; one that other machines can reach needs a"
-            " key.",
+            help="Address to listen on. If others can reach it, set an API key.",
         ),
     ] = "127.0.0.1",
     port: Annotated[
         int,
         typer.Option(
-            "--port", min=0, max=65535, help="Port to listen on; 0 takes a free one."
+            "--port", min=0, max=65535, help="Port to listen on; 0 picks a free one."
         ),
     ] = 8000,
     api_key: Annotated[
@@ -48,15 +48,15 @@ def serve(
             "--api-key",
             metavar="KEY",
             envvar="AGENTGYM_API_KEY",
-            help="What clients must send as a bearer token. The environment variable"
-            " keeps it out of the list of processes.",
+            help="Bearer token that clients must send. On the command line it is"
+            " visible in the process list; prefer the environment variable.",
         ),
     ] = None,
     home_folder: HomeOption = None,
 ) -> None:
     """Serve a trained model as an OpenAI-compatible endpoint.
 
-    Ctrl-C stops it, once the requests on their way are answered.
+    Press Ctrl-C to stop; requests in progress are answered first.
     """
     try:
         from agentgym.serving import server
@@ -65,13 +65,12 @@ def serve(
         if error.name not in ("starlette", "uvicorn"):
             raise
         raise MissingExtraError("Serving a model", "api") from None
-    from agentgym.cli.evaluate import load_agent
     from agentgym.policies.base import DecisionRequest
 
     if api_key is not None:
         api_key = api_key.strip()
         if not (api_key.isascii() and api_key):
-            raise UsageError("The key must be plain ASCII, and not empty.")
+            raise UsageError("The API key must be ASCII and not empty.")
     # First, as it takes no time: a model may take some to load.
     with server.bind(host, port, guarded=api_key is not None) as listener:
         name, agent = load_agent(model)
@@ -86,11 +85,11 @@ def serve(
             served,
             listener,
             started=lambda: note(
-                f"{name} answers at {address}/v1 (model '{name}', "
-                f"{'with' if api_key else 'without'} a key). Ctrl-C stops it."
+                f"Serving {name} at {address}/v1 (model '{name}', "
+                f"{'with' if api_key else 'without'} an API key). Press Ctrl-C to stop."
             ),
         )
-    note("Stopped; every request was answered.")
+    note("Stopped. All requests were answered.")
 
 
 def _address(name: tuple[str, int]) -> str:
@@ -101,4 +100,4 @@ def _address(name: tuple[str, int]) -> str:
 def _log(error: Exception) -> None:
     where = write_crash_log(error)
     what = f"{type(error).__name__}: {error}".rstrip(": .")
-    error_line(f"A request failed with {what}; the traceback is in {where}.")
+    error_line(f"A request failed: {what}. The traceback is in {where}.")

@@ -344,29 +344,19 @@ class TrainingConfig(BaseModel):
         known = dict(self)
         return {name: known[name] for name in names if known.get(name) is not None}
 
-    def resolve(
+    def read_options(
         self,
-        scenario_defaults: Mapping[str, Any],
-        policy_defaults: Mapping[str, Any],
         scenario_options: Mapping[str, Any],
         engine_defaults: Mapping[str, Any] = {},
         policy_options: type[PolicyOptions] = PolicyOptions,
-    ) -> TrainingConfig:
-        """The settings in force: the user's, else the scenario's, else the policy's.
-
-        Args:
-            scenario_defaults: `Scenario.training_defaults()`.
-            policy_defaults: `Policy.training_defaults`.
-            scenario_options: `Scenario.options`: what the scenario reads beyond the
-                fields of this class, with defaults.
-            engine_defaults: `Engine.training_defaults`; only the user's win over them.
-            policy_options: `Policy.policy_options`.
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Checks what the user set, before anything of the user's is loaded.
 
         Returns:
-            A config whose every value is final, and whose `sources` say who set it.
+            The options of the policy and those of the scenario, with defaults.
 
         Raises:
-            ConfigError: Nothing reads a setting, or a default is wrong.
+            ConfigError: Nothing reads a setting, or an option is wrong.
         """
         fields = type(self).model_fields
         if self.gpu_provider not in _HERE:
@@ -395,6 +385,43 @@ class TrainingConfig(BaseModel):
                 f"Both policy '{policy}' and scenario '{self.scenario}' have an option "
                 f"'{name}'. Rename the scenario's."
             )
+        given = self.model_extra or {}
+        options = checked_options(
+            scenario_options,
+            {n: v for n, v in given.items() if n not in own},
+            known={*fields, *own},
+            where="setting",
+        )
+        return own, options
+
+    def resolve(
+        self,
+        scenario_defaults: Mapping[str, Any],
+        policy_defaults: Mapping[str, Any],
+        scenario_options: Mapping[str, Any],
+        engine_defaults: Mapping[str, Any] = {},
+        policy_options: type[PolicyOptions] = PolicyOptions,
+    ) -> TrainingConfig:
+        """The settings in force: the user's, else the scenario's, else the policy's.
+
+        Args:
+            scenario_defaults: `Scenario.training_defaults()`.
+            policy_defaults: `Policy.training_defaults`.
+            scenario_options: `Scenario.options`: what the scenario reads beyond the
+                fields of this class, with defaults.
+            engine_defaults: `Engine.training_defaults`; only the user's win over them.
+            policy_options: `Policy.policy_options`.
+
+        Returns:
+            A config whose every value is final, and whose `sources` say who set it.
+
+        Raises:
+            ConfigError: Nothing reads a setting, or a default is wrong.
+        """
+        fields = type(self).model_fields
+        own, options = self.read_options(
+            scenario_options, engine_defaults, policy_options
+        )
         values: dict[str, Any] = {}
         sources: dict[str, Source] = {}
         layers: tuple[tuple[Source, Mapping[str, Any]], ...] = (
@@ -409,14 +436,7 @@ class TrainingConfig(BaseModel):
                 _check_names(layer, fields, f"training default of the {source}")
             values |= layer
             sources |= dict.fromkeys(layer, source)
-        given = self.model_extra or {}
-        options = {n: v for n, v in own.items() if n not in fields}
-        options |= checked_options(
-            scenario_options,
-            {n: v for n, v in given.items() if n not in own},
-            known={*fields, *own},
-            where="setting",
-        )
+        options |= {n: v for n, v in own.items() if n not in fields}
         values["scenario"] = self.scenario
         try:
             valid = TrainingConfig.model_validate(values)

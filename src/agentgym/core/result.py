@@ -1,4 +1,8 @@
-"""What came out of a training run: measured figures, and where things are."""
+"""The result of a training run: measured figures, and where things are.
+
+`agentgym.TrainingResult` is this class with the trained agent at hand; see
+`core/trained_agent.py`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from agentgym.core.metrics import (
     Interval,
@@ -19,9 +23,6 @@ from agentgym.core.metrics import (
 from agentgym.errors import FormatError
 from agentgym.utils.files import atomic_write_text
 
-if TYPE_CHECKING:
-    from agentgym.core.trained_agent import TrainedAgent
-
 __all__ = ["Interval", "SummaryRow", "TrainingMetrics", "TrainingResult"]
 
 FORMAT = "agentgym-result"
@@ -29,7 +30,7 @@ VERSION = 1
 
 
 class SummaryRow(NamedTuple):
-    """One line of a before/after table, as text; "" where there is no figure."""
+    """One line of a before/after table, as text; "" where nothing was measured."""
 
     label: str
     before: str
@@ -38,11 +39,11 @@ class SummaryRow(NamedTuple):
 
 @dataclass(slots=True)
 class TrainingResult:
-    """What a run has brought.
+    """What a run produced.
 
     Attributes:
         run_id: The run in the store.
-        model: Name of the model with its version.
+        model: Name and version of the model.
         config: The settings in force, as `TrainingConfig.to_dict` gives them.
         metrics: The trained policy on held-out tasks.
         baseline: The untrained policy on the same tasks.
@@ -69,7 +70,7 @@ class TrainingResult:
         return cleaned
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> TrainingResult:
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Reads what `to_dict` wrote.
 
         Raises:
@@ -91,7 +92,7 @@ class TrainingResult:
         atomic_write_text(path, f"{text}\n")
 
     @classmethod
-    def load(cls, path: Path | str) -> TrainingResult:
+    def load(cls, path: Path | str) -> Self:
         """Reads what `save` wrote.
 
         Raises:
@@ -106,10 +107,11 @@ class TrainingResult:
             ) from None
         except (ValueError, RecursionError):
             raise FormatError(
-                f"{path} is truncated or no JSON. Train again, or take a backup."
+                f"{path} is truncated or isn't valid JSON. Train again, or restore a "
+                "backup."
             ) from None
         if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise FormatError(f"{path} is no training result of AgentGym.")
+            raise FormatError(f"{path} isn't a training result of AgentGym.")
         version = data.get("version")
         if version != VERSION:
             newer = isinstance(version, int) and version > VERSION
@@ -123,25 +125,6 @@ class TrainingResult:
             return cls.from_dict(values)
         except FormatError as error:
             raise FormatError(f"{path}: {error}") from None
-
-    @property
-    def agent(self) -> TrainedAgent:
-        """The trained agent, read from its folder."""
-        from agentgym.core.trained_agent import TrainedAgent
-
-        return TrainedAgent.load(Path(self.trained_model_path))
-
-    def to_langchain(self, **options: Any) -> Any:
-        """The trained agent for LangChain; see `TrainedAgent.to_langchain`."""
-        return self.agent.to_langchain(**options)
-
-    def to_autogen(self, **options: Any) -> Any:
-        """The trained agent for AutoGen; see `TrainedAgent.to_autogen`."""
-        return self.agent.to_autogen(**options)
-
-    def to_crewai(self, **options: Any) -> Any:
-        """The trained agent for CrewAI; see `TrainedAgent.to_crewai`."""
-        return self.agent.to_crewai(**options)
 
     def summary(self) -> list[SummaryRow]:
         """Rows of a before/after table: the untrained policy, then the trained one."""

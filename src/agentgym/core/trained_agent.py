@@ -1,4 +1,4 @@
-"""A trained agent: saved, found by name, measured, and handed to a framework.
+"""A trained agent: loaded by name, evaluated, and exported to a framework.
 
 agent = TrainedAgent.load("customer_support")
 run = agent.run("Where is my order A-1042?", tools=my_tools)
@@ -7,36 +7,41 @@ print(run.answer, run.confidence)
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from agentgym.core import result
 from agentgym.core.config import TrainingConfig
 from agentgym.core.metrics import TrainingMetrics
 from agentgym.core.task import Split
 from agentgym.errors import ModelNotFoundError
 from agentgym.policies.saved import SavedAgent
+from agentgym.runs.resolve import load_agents, make_rollout
+from agentgym.scenarios.registry import ScenarioRegistry
+from agentgym.store import Store
 from agentgym.training.evaluation import evaluate, evaluate_free_form
 from agentgym.training.sampler import draw_tasks
 
 
 class TrainedAgent(SavedAgent):
-    """A trained policy, ready to work; see `SavedAgent` for what it can do alone."""
+    """A trained policy with its tools; `SavedAgent` describes `run` and `save`."""
 
     @classmethod
     def load(cls, model: str | Path, home: Path | str | None = None) -> TrainedAgent:
-        """Reads a model.
+        """Loads a model.
 
         Args:
-            model: A name ("customer_support" is its newest version), a name with a
+            model: A name ("customer_support" loads its newest version), a name with a
                 version ("customer_support_v1.2"), or a folder.
-            home: Where models are kept; `$AGENTGYM_HOME` or `./.agentgym` if None.
+            home: Where models are kept. Default: `$AGENTGYM_HOME` or `./.agentgym`.
 
         Raises:
-            ModelNotFoundError: There is no such model or folder.
-            FormatError: The folder holds no model that this AgentGym can read.
+            ModelNotFoundError: The model or folder doesn't exist.
+            FormatError: This AgentGym can't read the model.
         """
         return cls.read(_find(model, None if home is None else Path(home)))
 
@@ -52,27 +57,24 @@ class TrainedAgent(SavedAgent):
         framework: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> TrainingMetrics:
-        """Measures the agent on tasks of a scenario.
+        """Evaluates the agent on tasks of a scenario.
 
         Args:
-            scenario: By default the one it was trained on, with the same options.
+            scenario: Default: the one it was trained on, with the same options.
             split: Which tasks.
-            tasks: How many; by default as many as at the end of its training.
-            seed: Chooses the tasks; by default those of its training.
-            agent: Plays at an endpoint that the policy answers, as in a training that
-                names it; by default the built-in loop plays, however it was trained.
-            agent_command: The same as a command line.
-            framework: The same with an agent of this framework.
-            options: Settings of the scenario; they win over those of its training.
+            tasks: How many. Default: as many as at the end of its training.
+            seed: Chooses the tasks. Default: the seed of its training.
+            agent: Your own agent, as `module:function`. Default: the built-in loop,
+                even if another agent played in training.
+            agent_command: Your own agent as a command line.
+            framework: Lets an agent of this framework play.
+            options: Options of the scenario; they win over those of its training.
 
         Raises:
-            UsageError: There is no such agent.
-            ConfigError: There is no such framework.
+            UsageError: The agent can't be loaded.
+            ConfigError: The framework is unknown.
             MissingExtraError: Agents need an extra that is not installed.
         """
-        from agentgym.engines.local import make_rollout
-        from agentgym.scenarios.registry import ScenarioRegistry
-
         config = TrainingConfig.from_dict(
             {
                 **self.metadata["config"],
@@ -87,7 +89,7 @@ class TrainedAgent(SavedAgent):
         used = {**config.options_of(known), **(options or {})}
         world = ScenarioRegistry.load(name, agent_tools=self.tools, **used)
         limit = self.metadata.get("baseline_tokens") if same else None
-        rollout = make_rollout(config, world, warnings.warn)
+        rollout = make_rollout(config, world, load_agents(config), warnings.warn)
         try:
             chosen = draw_tasks(
                 world,
@@ -134,6 +136,35 @@ class TrainedAgent(SavedAgent):
         return _wrap(self, "crewai", options)
 
 
+class TrainingResult(result.TrainingResult):
+    """What a run produced, with the trained agent at hand."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, given: result.TrainingResult) -> Self:
+        """The same result, with the trained agent at hand."""
+        fields = dataclasses.fields(given)
+        return cls(**{field.name: getattr(given, field.name) for field in fields})
+
+    @property
+    def agent(self) -> TrainedAgent:
+        """The trained agent, loaded from its folder."""
+        return TrainedAgent.load(Path(self.trained_model_path))
+
+    def to_langchain(self, **options: Any) -> Any:
+        """The trained agent for LangChain; see `TrainedAgent.to_langchain`."""
+        return self.agent.to_langchain(**options)
+
+    def to_autogen(self, **options: Any) -> Any:
+        """The trained agent for AutoGen; see `TrainedAgent.to_autogen`."""
+        return self.agent.to_autogen(**options)
+
+    def to_crewai(self, **options: Any) -> Any:
+        """The trained agent for CrewAI; see `TrainedAgent.to_crewai`."""
+        return self.agent.to_crewai(**options)
+
+
 def _wrap(trained: TrainedAgent, framework: str, options: Mapping[str, Any]) -> Any:
     from agentgym.integrations.base import adapter
 
@@ -144,10 +175,8 @@ def _find(model: str | Path, home: Path | None) -> Path:
     separators = [os.sep, *filter(None, [os.altsep])]
     if isinstance(model, Path) or any(mark in model for mark in separators):
         if not Path(model).is_dir():
-            raise ModelNotFoundError(str(model), (), "There is no such folder.")
+            raise ModelNotFoundError(str(model), (), "The folder doesn't exist.")
         return Path(model)
-    from agentgym.store import Store
-
     with Store(home) as store:
         try:
             return store.get_model(model).path

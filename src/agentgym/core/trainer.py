@@ -1,4 +1,4 @@
-"""`Trainer`: what users hold. It hands a training to an engine."""
+"""`Trainer` and `train`: training from Python."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ from agentgym.core.events import (
     stream_events,
 )
 from agentgym.core.metrics import TrainingMetrics
-from agentgym.core.result import TrainingResult
 from agentgym.core.task import Split
+from agentgym.core.trained_agent import TrainedAgent, TrainingResult
 from agentgym.errors import ConfigError
+from agentgym.runs import lifecycle
+from agentgym.runs.launchers.here import Here
+from agentgym.runs.resolve import resolve
+from agentgym.store import Store
 from agentgym.utils.objects import name_of
 
 
@@ -27,13 +31,14 @@ class Trainer:
         result = Trainer(TrainingConfig(scenario="customer_support")).train()
 
     Args:
-        config: Settings; `train` may override them.
-        home: Where runs and models are kept; `$AGENTGYM_HOME` or `./.agentgym` if None.
-        listeners: Hear every event.
+        config: Settings; `train` can override them.
+        home: Where runs and models are kept. Default: `$AGENTGYM_HOME` or
+            `./.agentgym`.
+        listeners: Called with every event.
         control: Pauses, stops and adjusts a training from another thread.
 
     Attributes:
-        result: What the latest training of this trainer brought.
+        result: The result of this trainer's latest training.
     """
 
     def __init__(
@@ -51,27 +56,27 @@ class Trainer:
         self.result: TrainingResult | None = None
 
     def train(self, scenario: str | None = None, **settings: Any) -> TrainingResult:
-        """Trains, and returns when the model is measured and saved.
+        """Trains, and returns once the model is evaluated and saved.
 
         Args:
-            scenario: What to train on; by default what the config says.
+            scenario: What to train on. Default: the config's scenario.
             **settings: Fields of `TrainingConfig`; they win over the config.
 
         Raises:
             ConfigError: A setting is wrong, or nothing reads it.
-            KeyboardInterrupt: Training was interrupted; `Trainer.resume` goes on.
+            KeyboardInterrupt: Training was interrupted; `Trainer.resume` continues it.
             AgentGymError: Anything else that ends a training, in one line.
         """
         control = self.control or Control()
         return self._train(scenario, settings, self.listeners, control)
 
     def stream(self, scenario: str | None = None, **settings: Any) -> Iterator[Event]:
-        """Trains in a thread of its own and yields the events.
+        """Trains in a background thread and yields the events.
 
         Closing the iterator early interrupts the run: it is saved and can be resumed.
         An error that ends the training is raised here, after its `RunFailed`.
 
-        Arguments are those of `train`.
+        Takes the arguments of `train`.
         """
         control = self.control or Control()
 
@@ -88,32 +93,30 @@ class Trainer:
         listeners: Sequence[Listener] = (),
         control: Control | None = None,
     ) -> TrainingResult:
-        """Goes on with a run whose process is gone, and ends it as if never broken off.
+        """Continues a run and returns its result, as if it had never been interrupted.
 
-        A run that is finished already just gives its result.
+        `agentgym runs resume` obeys the same rules: an interrupted or failed run
+        continues here from its last checkpoint, a paused one continues in its own
+        process, and a finished one gives its result again.
 
         Args:
             run_id: Its id, the beginning of it, or "last".
             home: As for the trainer.
             listeners: As for the trainer.
-            control: As for the trainer.
+            control: As for the trainer; unused if the run continues elsewhere.
 
         Raises:
-            RunNotFoundError: There is no such run.
-            UsageError: The run is still under way somewhere, or its engine cannot go
-                on with runs.
-            FormatError: Its checkpoints cannot be read.
+            RunNotFoundError: No run has that id.
+            UsageError: The run is running, its engine can't resume runs, or it didn't
+                finish elsewhere.
+            FormatError: Its checkpoints can't be read.
             KeyboardInterrupt: It was interrupted again.
         """
-        from agentgym.engines import engine_of_run
-
-        home = None if home is None else Path(home)
-        return engine_of_run(run_id, home).resume(
-            run_id,
-            home=home,
-            listeners=listeners,
-            control=control or Control(),
-        )
+        with Store(None if home is None else Path(home)) as store:
+            result = lifecycle.resume(store, run_id, Here(listeners, control))
+            if result is None:
+                result = lifecycle.outcome(store, run_id, listeners)
+        return TrainingResult.of(result)
 
     def evaluate(
         self,
@@ -126,27 +129,25 @@ class Trainer:
         agent: str | None = None,
         agent_command: str | None = None,
     ) -> TrainingMetrics:
-        """Measures a trained model on tasks of a scenario.
+        """Evaluates a trained model on tasks of a scenario.
 
         Args:
-            model: Name, version or folder; by default what this trainer trained last.
+            model: Name, version or folder. Default: what this trainer trained last.
             split: Which tasks.
-            tasks: How many; by default as many as at the end of its training.
-            seed: Chooses the tasks; by default those of its training.
-            scenario: By default the config's, else the one it was trained on.
-            agent: Plays; by default the built-in loop. See `TrainedAgent.evaluate`.
-            agent_command: The same as a command line.
+            tasks: How many. Default: as many as at the end of its training.
+            seed: Chooses the tasks. Default: the seed of its training.
+            scenario: Default: the config's, else the one it was trained on.
+            agent: Your own agent; see `TrainedAgent.evaluate`.
+            agent_command: Your own agent as a command line.
 
         Raises:
-            ConfigError: There is nothing to tell which model.
-            ModelNotFoundError: There is no such model.
+            ConfigError: No model is named, and none was trained.
+            ModelNotFoundError: The model doesn't exist.
         """
-        from agentgym.core.trained_agent import TrainedAgent
-
         if model is None and self.result is not None:
             model = Path(self.result.trained_model_path)
         if model is None:
-            raise ConfigError("Which model? Train one first, or name one.")
+            raise ConfigError("No model to evaluate. Name one, or train one first.")
         trained = TrainedAgent.load(model, home=self.home)
         if scenario is None and self.config is not None:
             scenario = self.config.scenario
@@ -166,12 +167,12 @@ class Trainer:
         listeners: Sequence[Listener],
         control: Control,
     ) -> TrainingResult:
-        from agentgym.engines import get_engine
-
-        config = self._merged(scenario, settings)
-        self.result = get_engine(config.engine).train(
-            config, home=self.home, listeners=listeners, control=control
-        )
+        # Before the home is made: settings that are refused leave nothing behind.
+        job = resolve(self._merged(scenario, settings))
+        job.fetch()
+        with Store(self.home) as store:
+            result = lifecycle.submit(store, job, Here(listeners, control))
+        self.result = TrainingResult.of(result)
         return self.result
 
     def _merged(self, scenario: str | None, settings: dict[str, Any]) -> TrainingConfig:

@@ -6,7 +6,6 @@ Other packages offer engines of their own through the entry point group
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentgym.errors import EngineNotFoundError, UsageError
@@ -40,15 +39,3 @@ def get_engine(name: str) -> Engine:
     if not isinstance(found, type) or not issubclass(found, Engine):
         raise UsageError(f"Engine '{name}' isn't a subclass of Engine.")
     return found()
-
-
-def engine_of_run(run_id: str, home: Path | None) -> Engine:
-    """Returns the engine that a run was begun with.
-
-    Raises:
-        RunNotFoundError: There is no such run.
-    """
-    from agentgym.store import Store
-
-    with Store(home) as store:
-        return get_engine(store.get_run(run_id).engine)

@@ -1,29 +1,104 @@
-"""The engine contract: carry out a training, or go on with one."""
+"""The engine contract: what learns.
+
+An engine gets a `Job`, everything that was resolved and loaded once, and a `Context`,
+what it needs of the run around it. It knows no store and no processes: where a run
+lives is up to `runs/`.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from agentgym.core.config import TrainingConfig
-from agentgym.core.control import Control
-from agentgym.core.events import Listener
-from agentgym.core.result import TrainingResult
+from agentgym.core.control import ADJUSTABLE, Control
+from agentgym.core.events import EventBus, Warned
+from agentgym.policies.registry import create_policy, policy_class, policy_options
+
+if TYPE_CHECKING:
+    from agentgym.policies.base import Policy
+    from agentgym.scenarios.base import Scenario
+    from agentgym.training.checkpoint import Checkpoint, CheckpointFolder
+    from agentgym.training.loop import LoopResult
+    from agentgym.training.rollout import Rollout
+    from agentgym.utils.assets import DownloadProgress
+
+Warn = Callable[[str], None]
+"""Tells a person what to look into."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A training whose settings are resolved, with everything they name loaded once.
+
+    Attributes:
+        config: The settings in force.
+        scenario: With its options and the tools that the agent brings.
+        engine: Carries the job out.
+        trainable: Components that learn; the others keep every bit.
+        targets: What to reach, by metric name.
+        agents: The agents that play, as loaded, by the name the settings give them.
+        make_rollout: Opens what plays the episodes; whoever opens it closes it.
+    """
+
+    config: TrainingConfig
+    scenario: Scenario
+    engine: Engine
+    trainable: frozenset[str]
+    targets: Mapping[str, float]
+    agents: Mapping[str, Any]
+    make_rollout: Callable[[Warn], Rollout]
+
+    def fetch(self, progress: DownloadProgress | None = None) -> None:
+        """Downloads what the policy needs.
+
+        Raises:
+            AssetError: It can't be downloaded.
+        """
+        policy_class(self.config.policy).fetch(policy_options(self.config), progress)
+
+    def make_policy(self) -> Policy:
+        """An untrained policy; the same for the same seed."""
+        config = self.config
+        return create_policy(config.policy, config.seed, policy_options(config))
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What an engine needs of the run around it.
+
+    Attributes:
+        events: Hears what happens.
+        control: Orders for the run.
+        checkpoints: Where to save.
+        start: Where to continue; None to begin.
+    """
+
+    events: EventBus
+    control: Control
+    checkpoints: CheckpointFolder
+    start: Checkpoint | None = None
+
+    def warn(self, text: str) -> None:
+        """Tells everyone who listens what to look into."""
+        self.events.emit(Warned(text))
 
 
 class Engine(ABC):
-    """Carries out trainings and keeps what comes out."""
+    """Carries out jobs."""
 
     name: ClassVar[str]
     training_defaults: ClassVar[Mapping[str, Any]] = {}
-    """Settings that stand where the user set none, whatever scenario and policy say."""
+    """Settings that win over those of scenario and policy, but not over the user's."""
     resumable: ClassVar[bool] = True
-    """Whether a run whose process is gone can be gone on with."""
+    """Whether an interrupted run can be resumed."""
+    adjustable: ClassVar[Sequence[str]] = ADJUSTABLE
+    """Settings that can be changed while a run is training."""
 
     def check(self, config: TrainingConfig) -> None:  # noqa: B027
-        """Finds out what is wrong with settings before anything starts.
+        """Checks settings before anything starts.
 
         Args:
             config: Resolved settings.
@@ -33,37 +108,9 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def train(
-        self,
-        config: TrainingConfig,
-        *,
-        home: Path | None,
-        listeners: Sequence[Listener],
-        control: Control,
-    ) -> TrainingResult:
-        """Carries out a new run.
-
-        Args:
-            config: What the user asked for; the engine resolves defaults.
-            home: Where everything is kept; None for the usual place.
-            listeners: Hear every event of the run.
-            control: Orders for the run.
+    def train(self, job: Job, context: Context) -> LoopResult:
+        """Trains, and measures what came out.
 
         Raises:
             KeyboardInterrupt: The run was interrupted; its state is saved.
-        """
-
-    @abstractmethod
-    def resume(
-        self,
-        run_id: str,
-        *,
-        home: Path | None,
-        listeners: Sequence[Listener],
-        control: Control,
-    ) -> TrainingResult:
-        """Goes on with a run whose process is gone; see `train`.
-
-        Raises:
-            UsageError: Its engine cannot.
         """

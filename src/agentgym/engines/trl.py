@@ -26,7 +26,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 from agentgym.core.config import TrainingConfig
@@ -36,25 +35,16 @@ from agentgym.core.events import (
     EvaluationDone,
     EventBus,
     IterationDone,
-    Listener,
     Warned,
 )
-from agentgym.core.result import TrainingResult
 from agentgym.core.rewards import Signal
 from agentgym.core.task import Task
 from agentgym.core.tools import Tool, ToolCall
 from agentgym.core.trajectory import Group, GroupPlan, Trajectory
-from agentgym.engines.base import Engine
-from agentgym.engines.local import Run, resolve
-from agentgym.errors import ConfigError, MissingExtraError, UsageError
+from agentgym.engines.base import Context, Engine, Job
+from agentgym.errors import ConfigError, MissingExtraError
 from agentgym.policies.base import Policy, UpdateStats
-from agentgym.policies.registry import (
-    LANGUAGE_MODEL,
-    create_policy,
-    policy_class,
-    policy_options,
-)
-from agentgym.store import Store
+from agentgym.policies.registry import LANGUAGE_MODEL, policy_class
 from agentgym.training.checkpoint import LoopState
 from agentgym.training.evaluation import evaluate
 from agentgym.training.loop import LoopResult, apply_commands, final_evaluation
@@ -91,6 +81,7 @@ class TrlEngine(Engine):
         "learning_rate": 5e-5,
     }
     resumable = False
+    adjustable = ()
 
     def check(self, config: TrainingConfig) -> None:
         """See `Engine.check`."""
@@ -99,72 +90,35 @@ class TrlEngine(Engine):
                 f"Engine 'trl' trains language models only, not '{config.policy}'. "
                 f"Use --policy {LANGUAGE_MODEL}, or omit --policy."
             )
-        if config.agent_count == 0:
+        if config.agent_count != 1:
             raise ConfigError(
-                "The engine 'trl' trains what answers agents: name one with agent, "
-                "agent_command or framework."
+                "Engine 'trl' trains the model of one agent. Set exactly one of agent, "
+                "agent_command and framework."
             )
-        if config.agent_count > 1:
-            raise ConfigError("The engine 'trl' trains one kind of agent; name one.")
         for name in _UNREAD:
             if name in config.model_fields_set:
                 raise ConfigError(
-                    f"Nothing reads the setting '{name}': the engine 'trl' compares "
-                    "whole episodes in TRL's own way. Leave it out."
+                    f"Engine 'trl' doesn't use '{name}': TRL compares whole episodes. "
+                    f"Omit '{name}'."
                 )
         if not all(map(importlib.util.find_spec, _NEEDS)):
-            raise MissingExtraError("The engine 'trl'", "api,trl")
+            raise MissingExtraError("Engine 'trl'", "api,trl")
 
-    def train(
-        self,
-        config: TrainingConfig,
-        *,
-        home: Path | None,
-        listeners: Sequence[Listener],
-        control: Control,
-    ) -> TrainingResult:
-        """Carries out a new run; see `Engine.train`."""
-        scenario, config = resolve(config)
-
-        def work(rollout: Rollout, events: EventBus) -> LoopResult:
-            return _train(config, rollout, events, control)
-
-        with Store(home) as store:
-            run = Run.begin(store, config, scenario)
-            with run.exclusive():
-                return run.carry_out(work, listeners, control)
-
-    def resume(
-        self,
-        run_id: str,
-        *,
-        home: Path | None,
-        listeners: Sequence[Listener],
-        control: Control,
-    ) -> TrainingResult:
-        """Runs of this engine cannot be gone on with.
-
-        Raises:
-            UsageError: Always.
-        """
-        raise UsageError(
-            f"Run '{run_id}' was begun with the engine 'trl', which cannot go on with "
-            "runs. Train again."
-        )
+    def train(self, job: Job, context: Context) -> LoopResult:
+        """See `Engine.train`."""
+        with closing(job.make_rollout(context.warn)) as rollout:
+            return _train(job, rollout, context)
 
 
-def _train(
-    config: TrainingConfig, rollout: Rollout, events: EventBus, control: Control
-) -> LoopResult:
+def _train(job: Job, rollout: Rollout, context: Context) -> LoopResult:
     """Measures, lets TRL train, and measures again."""
+    config, events = job.config, context.events
     progress = LoopState({name: getattr(config, name) for name in ADJUSTABLE})
-    validation = draw_tasks(
-        rollout.scenario, "validation", config.seed, config.eval_tasks
-    )
+    validation = draw_tasks(job.scenario, "validation", config.seed, config.eval_tasks)
     began = time.perf_counter()
 
     def obey() -> None:
-        apply_commands(control, progress, events, lambda: None)
+        apply_commands(context.control, progress, events, lambda: None)
 
     def measure() -> None:
         limit = progress.baseline_tokens
@@ -183,26 +137,21 @@ def _train(
         progress.history.append(history_entry(*at, metrics))
         progress.best_decisions = list(evaluation.decisions)
 
-    policy = create_policy(config.policy, config.seed, policy_options(config))
+    policy = job.make_policy()
     untrained = policy.weights()
     measure()
-    adapter = _with_trl(config, policy, rollout, progress, events, control)
+    adapter = _with_trl(job, policy, rollout, progress, context)
     policy.load_state({**policy.weights(), "lora": adapter})
     measure()
     policy.calibrate(progress.best_decisions)
     progress.seconds = time.perf_counter() - began
     return final_evaluation(
-        config, rollout, policy, untrained, progress, events, control
+        config, rollout, policy, untrained, progress, events, context.control
     )
 
 
 def _with_trl(
-    config: TrainingConfig,
-    policy: Policy,
-    rollout: Rollout,
-    progress: LoopState,
-    events: EventBus,
-    control: Control,
+    job: Job, policy: Policy, rollout: Rollout, progress: LoopState, context: Context
 ) -> dict[str, Any]:
     """What GRPOTrainer makes of the policy's LoRA matrices."""
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
@@ -223,10 +172,11 @@ def _with_trl(
     from agentgym.policies.llm.policy import LlmPolicy
 
     assert isinstance(policy, LlmPolicy)
+    config = job.config
     # Too few for another update are left over; but there is always a first one.
     count = max(1, config.episodes // config.group_size)
     size = min(config.batch_size, count)
-    tasks = _Tasks(Sampler(rollout.scenario, config.seed, config.revisit), config, size)
+    tasks = _Tasks(Sampler(job.scenario, config.seed, config.revisit), config, size)
     model, tokenizer = load_model(find_model(config.model or EMBEDDED))
     layers = dict(lora_layers(policy.engine.model))
     rank = next(iter(layers.values())).down.shape[0]
@@ -246,7 +196,7 @@ def _with_trl(
 
     def judge(trajectories: list[Trajectory]) -> None:
         for problem in problems:
-            warn(f"The gateway failed on a request ({problem!r}).")
+            context.warn(f"The gateway failed on a request ({problem!r}).")
         problems.clear()
         for trajectory in trajectories:
             trajectory.baseline_tokens = progress.baseline_tokens
@@ -255,15 +205,12 @@ def _with_trl(
         tasks.note(groups)
         progress.count_broken(trajectories, config.failure_budget)
 
-    def warn(text: str) -> None:
-        events.emit(Warned(text))
-
     gpu = torch.cuda.is_available()
     with (
         tempfile.TemporaryDirectory(prefix="agentgym-trl-") as folder,
         closing(
             EnvironmentPool(
-                rollout.scenario,
+                job.scenario,
                 max_steps=config.max_steps,
                 tool_timeout=config.tool_timeout,
             )
@@ -272,7 +219,8 @@ def _with_trl(
             ModelBackend(MAX_NEW_TOKENS, prompt, _parse), log=problems.append
         ) as gateway,
     ):
-        manager = manager_maker(config, rollout.scenario, warn)(gateway)
+        make = manager_maker(config, job.scenario, job.agents, context.warn)
+        manager = make(gateway)
         assert isinstance(manager, AgentManager)
         manager.worlds = worlds
         trainer = GRPOTrainer(
@@ -303,7 +251,7 @@ def _with_trl(
             ),
             processing_class=tokenizer,
             rollout_func=rollout_func(manager, tasks.of, judge),
-            callbacks=[_callback(groups, progress, events, control)],
+            callbacks=[_callback(groups, progress, context.events, context.control)],
         )
         # Standard output is for results.
         trainer.remove_callback(PrinterCallback)

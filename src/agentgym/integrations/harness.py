@@ -154,6 +154,7 @@ class FrameworkAgent:
         self,
         framework: str,
         make: Callable[[], Any],
+        first: Any,
         *,
         factory: bool,
     ) -> None:
@@ -162,6 +163,7 @@ class FrameworkAgent:
         Args:
             framework: The framework's name.
             make: Returns the agent.
+            first: What `make` returned first: a factory is called once before training.
             factory: Whether `make` returns a new agent each time.
 
         Raises:
@@ -170,7 +172,6 @@ class FrameworkAgent:
         """
         self._adapter: FrameworkAdapter = adapter(framework)
         self._make = make
-        first = make()
         title = self._adapter.framework.title
         self.tools = checked_tools(
             self._adapter.extract_tools(first), f"The {title} agent"
@@ -224,7 +225,11 @@ def scenario_agent(name: str, scenario: Scenario) -> FrameworkAgent:
     about = {"system_prompt": scenario.system_prompt, "scenario": scenario.name}
     # This agent has no policy: the one in training answers for it.
     shell = SavedAgent(cast(Policy, None), tools, about)
-    return FrameworkAgent(name, lambda: adapter(name).wrap_agent(shell), factory=True)
+
+    def make() -> Any:
+        return adapter(name).wrap_agent(shell)
+
+    return FrameworkAgent(name, make, make(), factory=True)
 
 
 def _only_in_episodes(**arguments: Any) -> Any:

@@ -1,1 +1,1 @@
-"""The one home of a run."""
+"""The one home of a run: resolved once, carried out, steered, and published."""

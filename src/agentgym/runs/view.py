@@ -161,7 +161,7 @@ class RunView:
 
     Attributes:
         run_id: Its id; "" until it is known.
-        targets: What the scenario wants, by metric name.
+        targets: What the run should reach, by metric name.
         clock: Seconds since 1970, for events that carry no time.
         seq: The last event of the log that was read.
         attempt: The newest attempt that was heard of.

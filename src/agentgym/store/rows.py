@@ -45,7 +45,7 @@ class RunRow:
         process: Tells that process from a later one of the same pid, where the
             system can; None elsewhere.
         finished_at: When the status last became a final one; None while under way.
-        targets: What the scenario wanted when the run was created, by metric.
+        targets: What the run should reach, by metric name.
         attempt: How often it was begun or resumed.
         last_seq: Events in its log.
     """
