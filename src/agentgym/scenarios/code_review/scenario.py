@@ -1,4 +1,4 @@
-"""The code-review scenario: tasks, rewards, its own figures and targets."""
+"""The code_review scenario: tasks, rewards, metrics and targets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CodeReview(GeneratedScenario):
     """Reviews of Python submissions with ten tools."""
 
     name = "code_review"
-    description = "Reviewer of Python code: bugs, speed, security, style"
+    description = "Reviews Python code: bugs, speed, security, style"
     difficulty = "medium"
     estimated_time = "two minutes"
     system_prompt = SYSTEM_PROMPT
@@ -41,30 +41,30 @@ class CodeReview(GeneratedScenario):
     )
 
     def __init__(self, **options: Any) -> None:
-        """Makes the scenario.
+        """Creates the scenario.
 
         Raises:
-            MissingExtraError: What the tools analyse with is not installed.
+            MissingExtraError: The packages that the tools need aren't installed.
         """
         super().__init__(**options)
         if not all(find_spec(name) for name in ("ruff", "bandit")):
             raise MissingExtraError("The scenario 'code_review'", "review")
 
     def make_task(self, split: Split, rng: random.Random, name: str) -> Task:
-        """A review; splits share no wording, file, code or identifier."""
-        # Imported late, as below: it analyses, and brings bandit along.
+        """A review. Splits share no phrasings, files, code or identifiers."""
+        # Imported late, as below: this imports bandit and analyses submissions.
         from agentgym.scenarios.code_review.tasks import make_task
 
         return make_task(split, rng, name)
 
     def environment(self) -> type[CodeReviewEnvironment]:
-        """The submissions, the tools and the judge."""
+        """The environment's class."""
         from agentgym.scenarios.code_review.environment import CodeReviewEnvironment
 
         return CodeReviewEnvironment
 
     def measure(self, trajectory: Trajectory) -> dict[str, tuple[float, float]]:
-        """What was found, what was found wrongly, how it was told and what it cost."""
+        """Issue detection, false positives, explanations, verdict and cost."""
         goal: Goal = trajectory.task.goal
         made, comments, concluded = _course(trajectory)
         score = goal.score(comments)
@@ -91,7 +91,7 @@ class CodeReview(GeneratedScenario):
         }
 
     def training_defaults(self) -> dict[str, Any]:
-        """Many small updates: plans are long, and are learned call by call."""
+        """Many small updates: plans are long and are learned call by call."""
         return {
             "episodes": 20_000,
             "eval_every": 5_000,
@@ -110,7 +110,7 @@ class CodeReview(GeneratedScenario):
 
 
 def _course(trajectory: Trajectory) -> tuple[list[str], list[Comment], list[str]]:
-    """Tools that ran, comments, and verdicts, in order."""
+    """The tools that ran, comments and verdicts, in order."""
     made: list[str] = []
     comments: list[Comment] = []
     verdicts: list[str] = []

@@ -1,4 +1,4 @@
-"""A task in the making: its customer, and the rows of its world."""
+"""A draft of a task: its customer and the rows of its world."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from agentgym.scenarios.customer_support.world import TODAY
 
 @dataclass(slots=True)
 class Draft:
-    """What is known of the task so far."""
+    """A task under construction."""
 
     speaker: Speaker
     email: str
     rows: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
     answers: dict[str, str] = field(default_factory=dict)
     mentioned: str = ""
-    """Text that follows the request and is needed to understand it."""
+    """Text after the request that is needed to understand it."""
     complete: bool = False
-    """Whether requests must say all that is needed (two at once are enough to do)."""
+    """Whether requests must be complete (true for two requests in one message)."""
 
     def add(self, table: str, *values: Any) -> None:
         """Adds a row of the world."""

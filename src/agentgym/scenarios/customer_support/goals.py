@@ -1,6 +1,6 @@
-"""What a customer wants, and how an episode is judged.
+"""The goals of a customer, and how an episode is judged.
 
-Each request (`Issue`) carries a plan: the calls, in order, that serve it in this world.
+Each request (`Issue`) has a plan: the calls that serve it in this world, in order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from agentgym.scenarios.customer_support.world import Rows, World
 
 @dataclass(frozen=True, slots=True)
 class Milestone:
-    """One thing to do: call a tool with these arguments, or ask for something."""
+    """One step of a plan: call a tool with these arguments, or ask for a value."""
 
     tool: str
     arguments: tuple[tuple[str, Any], ...] = ()
@@ -27,9 +27,9 @@ class Issue:
     """One request of the customer.
 
     Attributes:
-        plan: What to do, once the order number or the e-mail address is known.
+        plan: The steps after the order number or e-mail address is known.
         order_id: The order it is about, if any.
-        needs: What must be known before the plan can start: "order_id" or "email".
+        needs: The value that the plan needs first: "order_id" or "email".
     """
 
     intent: str
@@ -43,7 +43,7 @@ class Goal:
     """How an episode is judged.
 
     Attributes:
-        answers: What the customer says when asked for "order_id", "email", "address".
+        answers: The customer's replies about "order_id", "email" and "address".
     """
 
     issues: list[Issue]
@@ -52,7 +52,7 @@ class Goal:
 
 
 class ShopSpec:
-    """From which a task's world is built, as often as it is needed."""
+    """The specification of a task's world, to create it for each episode."""
 
     def __init__(self, rows: Rows, issues: list[Issue]) -> None:
         self.rows = rows
@@ -65,7 +65,7 @@ class ShopSpec:
 
     @cached_property
     def expected_effects(self) -> frozenset[tuple[Any, ...]]:
-        """What the world looks like after the right course, found by taking it."""
+        """The state of the world after the right course, found by running it."""
         functions = {tool.name: tool.function for tool in TOOLS}
         world = World(self.image)
         for milestone in (m for issue in self.issues for m in issue.plan):

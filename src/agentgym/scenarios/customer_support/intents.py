@@ -1,7 +1,7 @@
-"""What customers want: the request in their words, and the plan that serves it.
+"""The customers' intents: the request in their words, and the plan that serves it.
 
-The plan is found by looking at the world, as a careful colleague would: is the order
-still in the warehouse, does the policy cover it, is the parcel lost?
+The plan depends on the world: is the order still in the warehouse, does the policy
+cover the case, is the parcel lost?
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _about_order(
     plan: list[Milestone],
     **slots: str,
 ) -> tuple[Issue, str]:
-    """Words a request about an order, sometimes without saying which."""
+    """A request about an order, sometimes without its number."""
     speaker, rng = draft.speaker, draft.speaker.rng
     order_id, product, *_ = order
     if draft.complete or rng.random() < 0.72:
@@ -52,7 +52,7 @@ def _about_order(
 
 
 def _in_other_words(draft: Draft, request: str, key: str, **slots: str) -> str:
-    """A request; most customers put a single one a second time, differently."""
+    """A request; most customers repeat a single one in different words."""
     if draft.complete or draft.speaker.rng.random() < 0.25:
         return request
     return f"{closed(request)} {draft.speaker.say(key, **slots)}"
@@ -252,7 +252,7 @@ INTENTS: tuple[Intent, ...] = (
     _thanks,
 )
 
-# Requests that make sense beside another one in the same message.
+# Requests that can share a message with another one.
 PAIRABLE: dict[str, Intent] = {
     "track": _track,
     "cancel": _cancel,

@@ -1,7 +1,7 @@
-"""What the shop knows and who its customers are: help articles and entities.
+"""The shop's help articles, and the entities that tasks draw from.
 
-Product names are singular nouns without an article, so that "the", "my" or "new" fits
-before each. Names, streets and cities are plain ASCII and may become part of an e-mail
+Product names are singular nouns without an article, so that "the", "my" or "new" can
+precede them. Names, streets and cities are plain ASCII and may become part of an e-mail
 address. All mail domains are invented or reserved for documentation.
 """
 
@@ -14,7 +14,7 @@ from agentgym.scenarios.customer_support.phrases import sections
 
 @dataclass(frozen=True, slots=True)
 class Article:
-    """A help article and how customers ask for it (templates, see `phrases`)."""
+    """A help article and customers' questions about it (templates, see `phrases`)."""
 
     topic: str
     title: str

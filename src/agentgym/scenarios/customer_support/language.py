@@ -1,4 +1,4 @@
-"""How customers put things: templates, their splits, and typos."""
+"""The customers' language: templates, their splits, and typos."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TICKET_IDS = {
 
 
 class Speaker:
-    """Draws entities and wordings of one split."""
+    """Draws entities and phrasings of one split."""
 
     def __init__(self, split: Split, rng: random.Random) -> None:
         self.split = split
@@ -45,7 +45,7 @@ class Speaker:
         self._used: set[str] = set()
 
     def say(self, key: str, **slots: str) -> str:
-        """One wording of a kind, with its slots filled."""
+        """A phrasing of a kind, with its slots filled."""
         template = self.rng.choice(self._bank.phrases[key])
         return self.expand(template, **slots)
 
@@ -57,11 +57,11 @@ class Speaker:
         return text.format(**slots)
 
     def order_id(self) -> str:
-        """A number that no other order of this task has."""
+        """An order number, unique within the task."""
         return self._fresh(lambda: str(self.rng.randint(*_ORDER_IDS[self.split])))
 
     def near(self, order_id: str) -> str:
-        """A number that is easily taken for the given one."""
+        """A number that looks similar to the given one."""
         low, high = _ORDER_IDS[self.split]
 
         def draw() -> str:
@@ -82,7 +82,7 @@ class Speaker:
         return f"{rng.choice(bank.first_names)} {rng.choice(bank.last_names)}"
 
     def email(self) -> str:
-        """An address that no other account of this task has."""
+        """An e-mail address, unique within the task."""
 
         def draw() -> str:
             first, last = self.name().lower().replace("'", "").split(" ", 1)
@@ -99,7 +99,7 @@ class Speaker:
         return f"{number} {rng.choice(bank.streets)}, {rng.choice(bank.cities)}"
 
     def product(self) -> tuple[str, str]:
-        """A product and its category that no other order of this task has."""
+        """A product, unique within the task, and its category."""
         return self._fresh(lambda: self.rng.choice(self._bank.products))
 
     def article(self) -> Article:
@@ -107,7 +107,7 @@ class Speaker:
         return self.rng.choice(self._bank.articles)
 
     def postcode(self) -> str:
-        """A postcode that cannot be taken for an order number."""
+        """A postcode that doesn't look like an order number."""
         letters = "".join(self.rng.choices("ABCDEFGHLMNPRSTW", k=2))
         return f"{letters}{self.rng.randint(1, 20)}"
 

@@ -1,28 +1,27 @@
-"""What customers write: templates by kind of message.
+"""The customers' messages: templates by kind of message.
 
 A template is a string with two kinds of variation:
 
 - slots in braces, filled from the task: ``{order}``, ``{other_order}``, ``{ticket}``,
   ``{email}``, ``{other_email}``, ``{address}``, ``{product}``, ``{name}``, ``{zip}``,
   ``{phone}``;
-- alternations in square brackets, of which one is chosen: ``[Can|Could] you help?``.
-  An alternative may be empty, as in ``[Please |]cancel {order}.``, and brackets do not
-  nest.
+- alternatives in square brackets, of which one is chosen: ``[Can|Could] you help?``.
+  An alternative may be empty, as in ``[Please |]cancel {order}.``; brackets don't nest.
 
-Every expansion is a message that a customer could send and that makes its intent clear
-by itself. ``{product}`` stands for a singular noun without an article, so templates
-put "the", "my" or "new" before it, never "a".
+Every expansion is a message that a customer could send, with a clear intent.
+``{product}`` stands for a singular noun without an article, so templates put "the",
+"my" or "new" before it, never "a".
 
-Each split has a file of its own in ``data/``: a line ``## key`` starts a kind of
-message, each further line is one template. A key names the intent and, after the slash,
-what the message tells: ``id`` (the order or ticket number), ``noid`` (no number),
+Each split has its own file in ``data/``: a line ``## key`` starts a kind of message,
+each following line is one template. A key names the intent and, after the slash, what
+the message contains: ``id`` (the order or ticket number), ``noid`` (no number),
 ``email`` or ``noemail``. Keys without a slash are whole messages that need no data, or
 small parts of a message.
 
-Templates were put into splits by a hash, after near twins (sharing 60% of the content
-words of their first alternatives, slots aside) had been put together; those outside
-training that still came within 75% of a training one, through whichever alternatives,
-were moved to training. Tests hold both. Add a template to one split only.
+A hash decided each template's split, with near duplicates (sharing 60% of the content
+words of their first alternatives, slots aside) kept together. Templates outside
+training that still shared 75% with a training template, in any alternatives, moved to
+training. Tests check both. Add a template to one split only.
 """
 
 from __future__ import annotations

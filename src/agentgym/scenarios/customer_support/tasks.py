@@ -1,4 +1,4 @@
-"""Makes tasks: a customer with one or two requests, a world, and the right course."""
+"""Generates tasks: a customer with requests, a world, and the right course."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SYSTEM_PROMPT = (
 
 
 def make_task(split: Split, rng: random.Random, task_id: str) -> Task:
-    """Draws one task of a split."""
+    """Generates one task of a split."""
     speaker = Speaker(split, rng)
     draft = Draft(speaker, speaker.email())
     draft.add("customers", draft.email, speaker.name())
@@ -57,7 +57,7 @@ def _difficulty(issues: list[Issue], best: int) -> Difficulty:
 
 
 def _preparation(issue: Issue, draft: Draft) -> int:
-    """Decisions until what the plan needs is known."""
+    """Number of decisions until the values that the plan needs are known."""
     if issue.needs == "order_id":
         if "order_id" not in draft.answers:
             return 1  # find_orders by the address in the message
@@ -71,7 +71,7 @@ def _dress(draft: Draft, issues: list[Issue], request: str) -> str:
     pieces = [closed(request), draft.mentioned]
     orders = [issue.order_id for issue in issues if issue.order_id]
     shown = [order for order in orders if order in request]
-    # Two requests with their numbers are enough to keep apart.
+    # Two requests with their numbers are difficult enough.
     alone = len(issues) == 1
     if alone and shown and rng.random() < 0.35:
         other = speaker.near(shown[0]) if rng.random() < 0.4 else speaker.order_id()
@@ -84,7 +84,7 @@ def _dress(draft: Draft, issues: list[Issue], request: str) -> str:
     if rng.random() < 0.4:
         filler = speaker.say(
             "filler",
-            # Beside an order number stands what may be taken for one.
+            # Adds numbers that look like order numbers.
             zip=speaker.order_id() if alone and shown else speaker.postcode(),
             phone=speaker.phone(),
             name=speaker.name(),
@@ -98,7 +98,7 @@ def _dress(draft: Draft, issues: list[Issue], request: str) -> str:
 
 
 def _add_bystander(draft: Draft, order_id: str) -> None:
-    """Adds an order that exists and is not the one to act on."""
+    """Adds an existing order that isn't the one to act on."""
     number, *_ = draft.order(status="delivered", delivered_days=3)
     for table in ("orders", "items", "shipments", "payments"):
         draft.rows[table] = [

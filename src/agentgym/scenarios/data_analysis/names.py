@@ -1,6 +1,6 @@
-"""What files, columns and their values are called; no name is in two splits.
+"""Names of files, columns and values; splits share no names.
 
-Columns are in Title Case and of two words or more, values in lower case and of two.
+Column names are in Title Case with two or more words, values in lower case with two.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Domain:
     """One kind of dataset.
 
     Attributes:
-        stem: With which its files' names begin.
-        categories: Names of columns that hold one of a few values, by what these are.
+        stem: The beginning of its files' names.
+        categories: Names of category columns, by the kind of their values.
         gaps: Share of missing values in columns that have any.
     """
 
@@ -34,7 +34,7 @@ class Domain:
     rows: tuple[int, int]
     gaps: float = 0.0
     mixed: bool = False
-    """Has a column of codes and one of truth values as well."""
+    """Whether it also has a column of codes and one of booleans."""
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -182,14 +182,14 @@ _VALUES = {
 
 @cache
 def values(kind: str, split: Split) -> list[str]:
-    """Values of category columns of a kind."""
+    """The values of category columns of a kind."""
     first, second = (words.split() for words in _VALUES[kind])
     return split_of([f"{a} {b}" for a, b in itertools.product(first, second)], split)
 
 
 @cache
 def columns(domain: str, split: Split) -> tuple[list[str], dict[str, list[str]], str]:
-    """Names for number and category columns of a domain; one for its dates."""
+    """Names for a domain's number columns, category columns and date column."""
     names = DOMAINS[domain]
     return (
         split_of(names.numbers, split),

@@ -1,17 +1,17 @@
-"""How people ask: templates by kind of sentence, and the words of the trade.
+"""The users' questions: templates by kind of sentence, and technical terms.
 
 A template has slots in braces, filled from the task, and alternatives in square
-brackets, as in ``[Find|Look up] the {stat} {num}.``; brackets do not nest. Each split
-has a file of its own in ``data/``: a line ``## key`` starts a kind of sentence, each
-further line is one template.
+brackets, as in ``[Find|Look up] the {stat} {num}.``; brackets don't nest. Each split
+has its own file in ``data/``: a line ``## key`` starts a kind of sentence, each
+following line is one template.
 
-A name of a column is in Title Case, so the word before and after its slot is in lower
-case: otherwise it could be taken for a part of the name.
+Column names are in Title Case, so the words before and after their slots must be in
+lower case: otherwise they would look like a part of the name.
 
-Templates were put into splits by a hash, after near twins (sharing 60% of the content
-words of their first alternatives, or 75% of any) had been put together into training.
-Tests hold both. Add a template to one split only. The words for statistics and
-directions below are the trade's own, and all splits use them.
+A hash decided each template's split, except that near duplicates (sharing 60% of the
+content words of their first alternatives, or 75% of any) all went into training. Tests
+check both. Add a template to one split only. The words for statistics and directions
+below are technical terms that all splits use.
 """
 
 from __future__ import annotations
@@ -50,24 +50,24 @@ WORDS: dict[str, dict[str, tuple[str, ...]]] = {
         "zscore": ("the z-score rule", "z-scores", "the three-sigma rule"),
     },
 }
-"""Words for a tool's listed values, by slot."""
+"""Words for a tool's enum values, by slot."""
 
 
 @cache
 def templates(split: Split) -> dict[str, list[str]]:
-    """Templates of a split by kind of sentence."""
+    """The templates of a split, by kind of sentence."""
     name = f"questions_{split}.txt"
     found = sections("agentgym.scenarios.data_analysis", name)
     return {key: lines for key, *lines in found}
 
 
 def say(split: Split, rng: random.Random, key: str, slots: Mapping[str, str]) -> str:
-    """One wording of a kind of sentence, with its slots filled and a full stop."""
+    """A phrasing of a kind of sentence, with its slots filled and a full stop."""
     text = chosen(rng.choice(templates(split)[key]), rng)
     text = text.format(**slots)
     return text if text.endswith((".", "?", "!", ",")) else f"{text}."
 
 
 def word(rng: random.Random, slot: str, value: str) -> str:
-    """A word for a listed value."""
+    """A word for an enum value."""
     return rng.choice(WORDS[slot][value])

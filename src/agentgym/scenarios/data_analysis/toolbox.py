@@ -1,4 +1,4 @@
-"""The analyst's tools as a model sees them: what each is for, and what it takes."""
+"""The definitions of the analyst's tools: descriptions and parameters."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The analyst's tools. They compute with DuckDB and pandas; nothing is looked up.
+"""The analyst's tools. They really compute, with DuckDB and pandas.
 
-No text of a call reaches SQL: columns are checked against the schema of the table,
+No text from a call becomes part of SQL: columns are checked against the table's schema,
 operators and functions come from the tables below, and values are bound.
 """
 
@@ -37,10 +37,10 @@ _STATISTICS: dict[str, Callable[[Any], float]] = {
     "standard_deviation": lambda s: s.std(),
 }
 MONTH = "month"
-"""What rows can be grouped by besides columns."""
+"""The alternative to columns for grouping rows."""
 _GROUPS_SHOWN = 5
 _FEWEST = 3
-"""Values below which a statistic says nothing."""
+"""Minimum number of values for a statistic."""
 
 
 def load_data(world: World, file: str) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def load_data(world: World, file: str) -> dict[str, Any]:
 
 
 def describe(world: World, column: str, aspect: str) -> dict[str, Any]:
-    """Counts gaps or different values of a column, or finds the commonest one."""
+    """Counts missing or distinct values of a column, or finds the most common one."""
 
     def compute(table: Table) -> Finding:
         name, (where, bound) = _column(table, column), _where(world)
@@ -89,7 +89,7 @@ def describe(world: World, column: str, aspect: str) -> dict[str, Any]:
 def filter_data(
     world: World, column: str, condition: str, value: str | float
 ) -> dict[str, Any]:
-    """Keeps the rows that meet a condition, for all that follows."""
+    """Keeps the rows that meet a condition, for all following calls."""
     table = world.loaded()
     _column(table, column)
     numeric = isinstance(value, int | float)
@@ -156,7 +156,7 @@ def aggregate_data(
 
 
 def calculate_stats(world: World, column: str, statistic: str) -> dict[str, Any]:
-    """One statistic of a column."""
+    """Calculates one statistic of a column."""
 
     def compute(table: Table) -> Finding:
         numbers = _frame(world, table, column)[column].dropna()
@@ -169,7 +169,7 @@ def calculate_stats(world: World, column: str, statistic: str) -> dict[str, Any]
 
 
 def detect_outliers(world: World, column: str, method: str) -> dict[str, Any]:
-    """Counts extreme values, or finds the month that is out of line."""
+    """Counts extreme values, or finds the abnormal month."""
 
     def compute(table: Table) -> Finding:
         if method == "month":
@@ -225,7 +225,7 @@ def run_correlation(
 
 
 def plot_chart(world: World, kind: ChartKind) -> dict[str, Any]:
-    """Draws what was computed last."""
+    """Draws the last result."""
     finding = world.finding
     if finding is None or finding.series is None:
         raise ToolError("nothing to draw; aggregate, correlate or calculate first")
@@ -249,12 +249,12 @@ def plot_chart(world: World, kind: ChartKind) -> dict[str, Any]:
 
 
 def answer(world: World, value: str | float) -> dict[str, Any]:
-    """Tells the user."""
+    """Answers the user."""
     world.answer = value
     return {"sent": True}
 
 
-# What they share -------------------------------------------------------------------
+# Shared helpers --------------------------------------------------------------------
 
 _PLURALS: dict[Kind, str] = {
     "number": "numbers",
@@ -266,7 +266,7 @@ _PLURALS: dict[Kind, str] = {
 
 
 def _column(table: Table, name: str) -> str:
-    """A column as SQL writes it; only what the schema has gets here."""
+    """A column's quoted name for SQL, after checking it against the schema."""
     if name not in table.kinds:
         raise ToolError(f"no column '{name}'; columns: {', '.join(table.kinds)}")
     escaped = name.replace('"', '""')
@@ -302,7 +302,7 @@ def _where(world: World) -> tuple[str, list[Any]]:
 
 
 def _frame(world: World, table: Table, *names: str) -> pd.DataFrame:
-    """Columns of numbers, of the rows that the filters leave."""
+    """Columns of numbers, with the rows that pass the filters."""
     picked = ", ".join(_number(table, name) for name in names)
 
     def compute() -> pd.DataFrame:

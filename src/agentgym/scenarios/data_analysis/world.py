@@ -1,4 +1,4 @@
-"""One analysis: the files at hand, what has been found, and what it cost."""
+"""The state of an analysis: its files, results and scanned data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentgym.scenarios.data_analysis.datasets import DatasetSpec, Table
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Rows to keep."""
+    """A condition for rows to keep."""
 
     column: str
     condition: str
@@ -22,12 +22,12 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a tool computed.
+    """A tool's result.
 
     Attributes:
-        result: What the agent is told; `value` is the finding itself.
-        columns: That had to be read.
-        series: What a chart of it shows; None if there is nothing to draw.
+        result: The result for the agent; `value` is the finding itself.
+        columns: The columns that were read.
+        series: The data for a chart; None if there is nothing to draw.
     """
 
     result: Mapping[str, Any]
@@ -37,12 +37,12 @@ class Finding:
 
 @dataclass(slots=True)
 class World:
-    """One analysis: the files at hand, what has been done, what it cost.
+    """The state of one analysis.
 
     Attributes:
-        files: The datasets that can be loaded, by the names of their files.
-        finding: What was computed last on the table.
-        answer: What the user was told.
+        files: The available datasets, by file name.
+        finding: The last result.
+        answer: The answer to the user.
     """
 
     files: Mapping[str, DatasetSpec]
@@ -55,19 +55,19 @@ class World:
     bytes_scanned: int = 0
 
     def loaded(self) -> Table:
-        """The table at work.
+        """The loaded table.
 
         Raises:
-            ToolError: None has been loaded.
+            ToolError: No table is loaded.
         """
         if self.table is None:
             raise ToolError("no data is loaded; call load_data first")
         return self.table
 
     def count(self, rows: int, size: int) -> dict[str, str]:
-        """Adds to what was scanned; returns it as part of a result.
+        """Adds to the scanned data; returns it as part of a result.
 
-        As text: no number that is part of an answer.
+        As text, so that no policy takes it for a number of the answer.
         """
         self.rows_scanned += rows
         self.bytes_scanned += size
@@ -76,7 +76,7 @@ class World:
     def find(
         self, key: tuple[Any, ...], compute: Callable[[Table], Finding]
     ) -> dict[str, Any]:
-        """Computes something on the rows that the filters leave, and counts it."""
+        """Computes something on the rows that pass the filters, and counts the scan."""
         table = self.loaded()
         found = table.remember((key, self.filters), lambda: compute(table))
         self.finding = found
