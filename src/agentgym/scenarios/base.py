@@ -19,7 +19,7 @@ _DRAWS_OF_DIFFICULTY = 6
 
 @dataclass(frozen=True, slots=True)
 class RewardScale:
-    """What counts how much. The sum is multiplied by `scale`.
+    """Weights of the parts of a reward. Their sum is multiplied by `scale`.
 
     Attributes:
         outcome: How far the episode got (0 to 1), broadcast to every step.
@@ -43,21 +43,21 @@ class RewardScale:
 
 
 class Scenario(ABC):
-    """A world to train in. Subclass it, or see `docs/writing-a-scenario.md`."""
+    """What an agent is trained on. See `docs/writing-a-scenario.md`."""
 
     name: ClassVar[str]
     description: ClassVar[str]
     difficulty: ClassVar[Difficulty]
     estimated_time: ClassVar[str]
-    """For people: how long training takes with the defaults."""
+    """How long training takes with the defaults, in words."""
     system_prompt: ClassVar[str] = ""
     rewards: ClassVar[RewardScale] = RewardScale()
     options: ClassVar[Mapping[str, Any]] = {}
-    """Settings that the scenario reads beyond those of the trainer, with defaults."""
+    """Settings that only this scenario reads, with defaults."""
     takes_agent_tools: ClassVar[bool] = False
-    """Whether tasks may do with the tools that an agent brings (`agent_tools`)."""
+    """Whether tasks can use the tools that an agent brings (`agent_tools`)."""
     measures: ClassVar[Sequence[str]] = ()
-    """Names of the scenario's own figures; `measure` gives them."""
+    """Names of the scenario's own metrics; `measure` returns them."""
 
     def __init__(self, **options: Any) -> None:
         self.settings: dict[str, Any] = {**self.options, **options}
@@ -101,7 +101,7 @@ class Scenario(ABC):
         """One reward for each step: the episode's outcome plus the step's own part.
 
         Raises:
-            ValueError: If the trajectory was never judged; that is no reward of 0.
+            ValueError: The trajectory was never judged. A missing reward is never 0.
         """
         if trajectory.outcome is None or trajectory.success is None:
             raise ValueError("the trajectory has not been judged")
@@ -127,7 +127,7 @@ class Scenario(ABC):
     def calculate_reward(
         self, state: Sequence[Message], action: Message, next_state: Sequence[Message]
     ) -> float:
-        """Reward of a single transition, for those who think step by step.
+        """Reward of a single transition.
 
         Seen alone, a transition shows only whether its tool calls ran: it earns
         `call_succeeded` or `call_failed` for each of them, scaled.
@@ -145,7 +145,7 @@ class Scenario(ABC):
         return self.rewards.scale * total
 
     def define_trainable_components(self) -> dict[str, bool]:
-        """Which parts of the agent learn; the others keep every bit."""
+        """Which components of the agent learn; the others never change."""
         return {
             "tool_selection": True,
             "parameter_selection": True,
@@ -154,10 +154,10 @@ class Scenario(ABC):
         }
 
     def measure(self, trajectory: Trajectory) -> dict[str, tuple[float, float]]:
-        """For the scenario's own figures: what an episode reached, out of what.
+        """The scenario's own metrics: what an episode reached, and out of how much.
 
-        A figure is the sum of the former over the sum of the latter, over all
-        episodes. One that an episode says nothing about is left out.
+        A metric is the sum of the former over the sum of the latter, over all
+        episodes. Leave out metrics that don't apply to the episode.
         """
         return {}
 

@@ -49,7 +49,7 @@ class ScenarioInfo:
 
     @classmethod
     def of(cls, scenario: type[Scenario]) -> ScenarioInfo:
-        """Reads a scenario's class; what it does not declare is ""."""
+        """Reads a scenario's class; "" stands for what it doesn't declare."""
         return cls(
             name=str(getattr(scenario, "name", "")),
             description=str(getattr(scenario, "description", "")),
@@ -122,10 +122,10 @@ class ScenarioRegistry:
         """Makes a scenario.
 
         Args:
-            ref: A name from `list`, or `module:Class`; the module may lie in the
+            ref: A name from `list`, or `module:Class`; the module may be in the
                 current folder.
-            agent_tools: What the agent that plays brings along, for scenarios that
-                have no tools of their own (`Scenario.takes_agent_tools`).
+            agent_tools: Tools of the agent that plays, for scenarios that use them
+                (`Scenario.takes_agent_tools`).
             options: Settings that the scenario reads (`Scenario.options`).
 
         Raises:
@@ -161,12 +161,12 @@ class ScenarioRegistry:
 
     @classmethod
     def names(cls) -> builtins.list[str]:
-        """All names that `load` takes, sorted."""
+        """All names that `load` accepts, sorted."""
         return sorted({*_PLUGINS.names(), *cls._registered})
 
     @classmethod
     def list(cls) -> builtins.list[ScenarioInfo]:
-        """What there is, by name. One that cannot be imported says so itself."""
+        """All scenarios, by name. `problem` says which can't be imported."""
         infos = {
             **{entry.name: _info(entry) for entry in _PLUGINS.entries()},
             **BUILTIN,
