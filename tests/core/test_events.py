@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from agentgym.core.events import (
+    Adjusted,
     BaselineMeasured,
     CheckpointSaved,
     EvaluationDone,
@@ -15,7 +16,14 @@ from agentgym.core.events import (
     EventBus,
     IterationDone,
     Listener,
+    LoggedEvent,
+    Paused,
+    Resumed,
+    RunFailed,
+    RunFinished,
     RunStarted,
+    RunStopped,
+    UnknownEvent,
     Warned,
     stream_events,
 )
@@ -40,6 +48,46 @@ def test_to_dict_leaves_trajectories_out() -> None:
         assert event.sample == sample
         assert "sample" not in event.to_dict()
         assert "sample" not in repr(event)
+
+
+EVENTS = [
+    RunStarted("r", {"episodes": 9}, 3),
+    BaselineMeasured({"y": 1}),
+    IterationDone(3, 48, {"loss": 0.5}),
+    EvaluationDone(3, 48, "validation", {"y": 2}),
+    CheckpointSaved(3, "x"),
+    Paused(3),
+    Resumed(3),
+    Adjusted(3, {"entropy": 0.1}),
+    Warned("careful"),
+    RunStopped("enough"),
+    RunFinished({"model": "m"}),
+    RunFailed("boom"),
+    UnknownEvent({"kind": "dreamt", "of": ["sheep"]}),
+]
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.kind)
+def test_events_come_back_from_json(event: Event) -> None:
+    assert Event.from_dict(json.loads(json.dumps(event.to_dict()))) == event
+    logged = LoggedEvent("r", 2, 7, 1.5, event)
+    written = json.loads(json.dumps(logged.to_dict()))
+    assert LoggedEvent.from_dict(written) == logged
+    assert written["event"] == event.to_dict()
+
+
+def test_every_kind_can_be_read() -> None:
+    names = {cls.__name__ for cls in Event.__subclasses__()}
+    assert {type(event).__name__ for event in EVENTS} == names
+
+
+def test_what_a_newer_version_wrote_does_not_break_readers() -> None:
+    more = {"kind": "warned", "text": "careful", "level": 3}
+    assert Event.from_dict(more) == Warned("careful")
+    for strange in ({"kind": "warned"}, {"kind": "dreamt"}, {"kind": ["x"]}, {}):
+        event = Event.from_dict(strange)
+        assert isinstance(event, UnknownEvent)
+        assert event.to_dict() == strange
 
 
 def test_kinds_are_unique() -> None:

@@ -180,7 +180,8 @@ def test_a_failure_line_names_kind_call_and_message() -> None:
 
 def test_a_failure_line_without_a_failed_step() -> None:
     assert failure_line({"steps": []}, 80).startswith("not solved")
-    assert failure_line({"failure": "agent_crash"}, 80).startswith("agent_crash")
+    crashed = {"failure": "agent_crash", "failure_text": "OSError: gone"}
+    assert failure_line(crashed, 80) == "agent_crash   OSError: gone"
     spoke = {"steps": [{"failure": "no_call", "content": "I am\ndone"}]}
     assert failure_line(spoke, 80) == "no_call       I am done"
 
@@ -197,7 +198,15 @@ def test_an_episode_shows_calls_arguments_results_and_rewards() -> None:
     assert "[not judged]" in text
 
 
+def test_an_episode_shows_what_the_user_replied() -> None:
+    asked = {"content": "Which order?", "reply": "Number [12]."}
+    lines = [line for line, _ in episode_lines({"task_id": "t", "steps": [asked]})]
+    assert lines[1:3] == ["  1. says: Which order?", "     user: Number [12]."]
+
+
 def test_an_episode_that_broke_off_says_why() -> None:
+    crashed = {"failure": "agent_crash", "failure_text": "OSError: gone"}
+    assert episode_lines(crashed)[-1] == ("  broke off: OSError: gone", "red")
     lines = episode_lines({"task_id": "t", "success": None, "failure": "agent_crash"})
     assert lines[0][0] == "t  not judged"
     assert lines[-1] == ("  broke off: agent_crash", "red")

@@ -269,7 +269,8 @@ def opening_text(trajectory: Mapping[str, Any]) -> str:
 
 def failure_line(trajectory: Mapping[str, Any], width: int) -> str:
     """The first thing that went wrong in an episode, in one line."""
-    kind, what = str(trajectory.get("failure") or "not solved"), ""
+    kind = str(trajectory.get("failure") or "not solved")
+    what = str(trajectory.get("failure_text") or "")
     for step in trajectory.get("steps") or ():
         if step.get("failure"):
             kind = str(step["failure"])
@@ -318,7 +319,9 @@ def _step_lines(place: int, step: Mapping[str, Any]) -> list[tuple[str, str]]:
     calls, results = step.get("calls") or (), step.get("results") or ()
     if not calls:
         said = " ".join(str(step.get("content") or "").split())
-        return [(f"  {place}. says: {said}", style), (f"     [{note}]", "dim")]
+        reply = step.get("reply")
+        heard = [] if reply is None else [(f"     user: {reply}", "")]
+        return [(f"  {place}. says: {said}", style), *heard, (f"     [{note}]", "dim")]
     lines = []
     for i, call in enumerate(calls):
         lines.append((f"  {place}. {call_text(call)}", style))
