@@ -240,14 +240,12 @@ def test_killed_between_publishing_and_saying_so(tmp_path: Path) -> None:
 
 
 def test_a_control_keeps_its_own_source(tmp_path: Path) -> None:
-    asked = []
+    iterations: list[Event] = []
 
     def source() -> list[tuple[str, dict[str, Any]]]:
-        asked.append(True)
-        return [("stop", {})] if len(asked) == 3 else []
+        return [("stop", {})] if len(iterations) == 2 else []
 
     control = Control(source)
-    iterations: list[Event] = []
 
     def hear(event: Event) -> None:
         if isinstance(event, IterationDone):
