@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -16,7 +17,7 @@ import pytest
 
 from agentgym import Trainer
 from agentgym.core.control import Control
-from agentgym.core.events import Event, IterationDone
+from agentgym.core.events import Event, IterationDone, LoggedEvent, RunStarted
 from agentgym.policies.registry import create_policy
 from agentgym.runs.view import view_of
 from agentgym.store import Store
@@ -166,6 +167,48 @@ def test_killed_from_outside_at_any_time(
     _wait(_start(tmp_path, "never", "resume"), 0)
     assert _weights(tmp_path) == _weights(unbroken)
     assert _rows(tmp_path) == _rows(unbroken)
+
+
+@pytest.mark.slow
+def test_killed_ten_times_at_any_time(unbroken: Path, tmp_path: Path) -> None:
+    """The log is complete and in order, and nothing that was said is lost."""
+    rng = random.Random(0)
+    said: list[LoggedEvent] = []
+    kills = 0
+    while kills < 10:
+        resumed = ["resume"] if kills else []
+        # The longer a run is alive, the likelier it is to end before it is killed.
+        child = _start(tmp_path, "never", *resumed, delay=0.05)
+        while not list(tmp_path.glob("runs/*/lock")):
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0.6, 1.4))
+        child.kill()
+        if _wait(child, 0, -signal.SIGKILL) == 0:
+            break
+        kills += 1
+        with Store(tmp_path) as store:
+            log = store.events(store.get_run("last").id)
+        # Whatever was there stays, word for word.
+        assert log[: len(said)] == said
+        said = log
+    assert kills >= 5
+    _wait(_start(tmp_path, "never", "resume"), 0)
+    assert _weights(tmp_path) == _weights(unbroken)
+    assert _rows(tmp_path) == _rows(unbroken)
+    with Store(tmp_path) as store:
+        run = store.get_run("last")
+        log = store.events(run.id)
+    assert log[: len(said)] == said
+    # Each attempt says all of its iterations, from where it begins.
+    reached = 0
+    for _, entries in itertools.groupby(log, key=lambda logged: logged.attempt):
+        first, *rest = (logged.event for logged in entries)
+        assert isinstance(first, RunStarted)
+        begin = first.resumed_from or 0
+        assert begin <= reached
+        done = [e.iteration for e in rest if isinstance(e, IterationDone)]
+        assert done == list(range(begin + 1, begin + 1 + len(done)))
+        reached = max(reached, begin + len(done))
 
 
 def test_two_trainings_in_one_home(unbroken: Path, tmp_path: Path) -> None:

@@ -31,8 +31,6 @@ from typing import Any
 from agentgym.core.config import TrainingConfig
 from agentgym.core.control import ADJUSTABLE, Control
 from agentgym.core.events import (
-    BaselineMeasured,
-    EvaluationDone,
     EventBus,
     IterationDone,
     Warned,
@@ -46,11 +44,10 @@ from agentgym.errors import ConfigError, MissingExtraError
 from agentgym.policies.base import Policy, UpdateStats
 from agentgym.policies.registry import LANGUAGE_MODEL, policy_class
 from agentgym.training.checkpoint import LoopState
-from agentgym.training.evaluation import evaluate
 from agentgym.training.loop import LoopResult, apply_commands, final_evaluation
 from agentgym.training.rollout import Rollout
 from agentgym.training.sampler import Sampler, draw_tasks
-from agentgym.training.summary import history_entry, sample, training_values
+from agentgym.training.summary import training_values, validate
 
 _NEEDS = ("torch", "transformers", "trl", "peft", "datasets", "starlette", "uvicorn")
 _UNREAD = (
@@ -121,20 +118,16 @@ def _train(job: Job, rollout: Rollout, context: Context) -> LoopResult:
         apply_commands(context.control, progress, events, lambda: None)
 
     def measure() -> None:
-        limit = progress.baseline_tokens
-        evaluation = evaluate(policy, rollout, validation, limit, obey)
-        metrics = evaluation.metrics(
-            episodes_completed=progress.episodes,
-            total_training_time=time.perf_counter() - began,
-            manual_hours=config.manual_hours,
+        evaluation = validate(
+            config,
+            rollout,
+            policy,
+            validation,
+            progress,
+            events,
+            seconds=lambda: time.perf_counter() - began,
+            between=obey,
         )
-        at, shown = (progress.iteration, progress.episodes), sample(evaluation)
-        if progress.history:
-            events.emit(EvaluationDone(*at, "validation", metrics.to_dict(), shown))
-        else:
-            progress.baseline_tokens = evaluation.tokens_per_task
-            events.emit(BaselineMeasured(metrics.to_dict(), shown))
-        progress.history.append(history_entry(*at, metrics))
         progress.best_decisions = list(evaluation.decisions)
 
     policy = job.make_policy()

@@ -17,7 +17,6 @@ from agentgym.core.config import TrainingConfig
 from agentgym.core.control import ADJUSTABLE, Control
 from agentgym.core.events import (
     Adjusted,
-    BaselineMeasured,
     CheckpointSaved,
     EvaluationDone,
     EventBus,
@@ -34,7 +33,7 @@ from agentgym.training.checkpoint import Checkpoint, CheckpointFolder, LoopState
 from agentgym.training.evaluation import evaluate, evaluate_free_form
 from agentgym.training.rollout import Rollout
 from agentgym.training.sampler import Sampler, draw_tasks
-from agentgym.training.summary import history_entry, sample, score, training_values
+from agentgym.training.summary import score, training_values, validate
 
 _CHECKPOINT_SECONDS = 30.0
 _PAUSE_SECONDS = 0.2
@@ -117,34 +116,28 @@ def run_training(
 
     def measure() -> None:
         nonlocal best
-        limit = progress.baseline_tokens
-        evaluation = evaluate(policy, rollout, validation, limit, obey)
-        metrics = evaluation.metrics(
-            episodes_completed=progress.episodes,
-            total_training_time=time.perf_counter() - began,
-            manual_hours=config.manual_hours,
+        evaluation = validate(
+            config,
+            rollout,
+            policy,
+            validation,
+            progress,
+            events,
+            seconds=lambda: time.perf_counter() - began,
+            between=obey,
         )
         # The newest weights are the best, unless they fall behind: a few hundred tasks
         # cannot tell more. Of a few tasks none may be lost, since those to train on
         # recur, and are learned by heart. Whoever is not better than the untrained
         # policy does not take its place.
-        entry = history_entry(progress.iteration, progress.episodes, metrics)
-        before = [score(e) for e in progress.history]
-        if not before or (
-            score(entry) > before[0] and score(entry) >= max(before) - _TOLERANCE
-        ):
+        *before, newest = (score(entry) for entry in progress.history)
+        if not before or (newest > before[0] and newest >= max(before) - _TOLERANCE):
             best = copy.deepcopy(policy.weights())
             progress.best_iteration = progress.iteration
             progress.best_decisions = list(evaluation.decisions)
-        if progress.convergence_episode is None and metrics.tool_reliability >= target:
+        reached = progress.history[-1]["tool_reliability"] >= target
+        if progress.convergence_episode is None and reached:
             progress.convergence_episode = progress.episodes
-        i, n, shown = progress.iteration, progress.episodes, sample(evaluation)
-        if progress.history:
-            events.emit(EvaluationDone(i, n, "validation", metrics.to_dict(), shown))
-        else:
-            progress.baseline_tokens = evaluation.tokens_per_task
-            events.emit(BaselineMeasured(metrics.to_dict(), shown))
-        progress.history.append(entry)
         save()
 
     if not progress.history:
