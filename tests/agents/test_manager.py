@@ -136,7 +136,7 @@ def gates(tiny: Any) -> Iterator[Gateway]:
 
 
 @pytest.fixture
-def worlds(scenario: Scenario) -> Iterator[EnvironmentPool]:
+def environments(scenario: Scenario) -> Iterator[EnvironmentPool]:
     made = EnvironmentPool(scenario)
     yield made
     made.close()
@@ -160,7 +160,11 @@ def leftovers() -> tuple[set[str], set[str]]:
 
 @pytest.mark.parametrize("kind", ["loop", "async_loop", "command"])
 def test_episodes_are_those_of_the_built_in_loop(
-    tiny: Any, scenario: Scenario, worlds: EnvironmentPool, tasks: list[Task], kind: str
+    tiny: Any,
+    scenario: Scenario,
+    environments: EnvironmentPool,
+    tasks: list[Task],
+    kind: str,
 ) -> None:
     policy = tiny[1]()
     rollout = Rollout(scenario, max_steps=10)
@@ -170,10 +174,12 @@ def test_episodes_are_those_of_the_built_in_loop(
     with Gateway(PolicyBackend(policy)) as gateway:
         manager: AgentManager
         if kind == "command":
-            manager = CommandAgentManager(COMMAND, gateway, worlds=worlds)
+            manager = CommandAgentManager(COMMAND, gateway, environments=environments)
         else:
             agent = loop if kind == "loop" else async_loop
-            manager = CallableAgentManager(agent, gateway, worlds=worlds, kind="mine")
+            manager = CallableAgentManager(
+                agent, gateway, environments=environments, kind="mine"
+            )
         played = manager.deploy(tasks)
     assert [_told(t) for t in played] == [_told(t) for t in expected]
     assert {t.agent_kind for t in played} == {manager.kind}
@@ -229,11 +235,11 @@ def test_siblings_are_repeated(
 def test_an_episode_that_goes_on_from_a_right_step(
     tiny: Any,
     scenario: Scenario,
-    worlds: EnvironmentPool,
+    environments: EnvironmentPool,
     gates: Gateway,
     tasks: list[Task],
 ) -> None:
-    manager = CallableAgentManager(loop, gates, worlds=worlds)
+    manager = CallableAgentManager(loop, gates, environments=environments)
     task = tasks[0]
     for _ in range(40):
         (sibling,) = manager.deploy([task])
@@ -252,7 +258,7 @@ def test_an_episode_that_goes_on_from_a_right_step(
 
 
 def test_an_agent_that_mends_what_it_is_told(
-    gates: Gateway, worlds: EnvironmentPool, tasks: list[Task]
+    gates: Gateway, environments: EnvironmentPool, tasks: list[Task]
 ) -> None:
     told = []
 
@@ -271,7 +277,7 @@ def test_an_agent_that_mends_what_it_is_told(
         )
         return f"Dear user: {decide(task, base_url, api_key, messages)['content']}"
 
-    manager = CallableAgentManager(agent, gates, worlds=worlds)
+    manager = CallableAgentManager(agent, gates, environments=environments)
     called, said = manager.deploy(tasks[:1])[0].steps
     # The world saw what the agent made of it; the record has what was decided.
     goal = tasks[0].goal[1]
@@ -288,13 +294,17 @@ def test_an_agent_that_mends_what_it_is_told(
 
 
 def test_several_kinds_in_one_group(
-    gates: Gateway, worlds: EnvironmentPool, tasks: list[Task]
+    gates: Gateway, environments: EnvironmentPool, tasks: list[Task]
 ) -> None:
     mixed = MixedAgentManager(
         [
-            CallableAgentManager(loop, gates, worlds=worlds, kind="plain"),
-            CallableAgentManager(async_loop, gates, worlds=worlds, kind="async"),
-            CommandAgentManager(COMMAND, gates, worlds=worlds, kind="program"),
+            CallableAgentManager(loop, gates, environments=environments, kind="plain"),
+            CallableAgentManager(
+                async_loop, gates, environments=environments, kind="async"
+            ),
+            CommandAgentManager(
+                COMMAND, gates, environments=environments, kind="program"
+            ),
         ]
     )
     played = mixed.deploy(tasks[:6])
@@ -309,8 +319,8 @@ def test_several_kinds_in_one_group(
 class Judging(CallableAgentManager):
     """Says itself what the work of its agents is worth."""
 
-    def judge(self, place: AgentContext, trajectories: Any) -> None:
-        text = (place.folder / "answer").read_text()
+    def judge(self, context: AgentContext, trajectories: Any) -> None:
+        text = (context.folder / "answer").read_text()
         for trajectory in trajectories:
             trajectory.success, trajectory.outcome = text == "good", 1.0
 
@@ -329,10 +339,10 @@ def test_agents_that_bring_their_own_tools(gateway: Gateway) -> None:
             )
 
     class Mine(Judging):
-        def work(self, place: AgentContext) -> str | None:
-            folders.append(place.folder)
-            (place.folder / "answer").write_text("good")
-            return super().work(place)
+        def work(self, context: AgentContext) -> str | None:
+            folders.append(context.folder)
+            (context.folder / "answer").write_text("good")
+            return super().work(context)
 
     warned: list[str] = []
     manager = Mine(agent, gateway, on_warning=warned.append)
@@ -416,7 +426,7 @@ FAULTS: dict[Callable[..., Any], FailureKind] = {
 @pytest.mark.parametrize("agent", FAULTS, ids=lambda agent: agent.__name__)
 def test_a_fault_costs_its_own_trajectory(
     gates: Gateway,
-    worlds: EnvironmentPool,
+    environments: EnvironmentPool,
     tasks: list[Task],
     agent: Any,
     eventually: Any,
@@ -430,7 +440,11 @@ def test_a_fault_costs_its_own_trajectory(
     # Long enough for the others on a busy machine, too.
     time_limit = 3 if FAULTS[agent] is FailureKind.AGENT_TIMEOUT else 60
     manager = CallableAgentManager(
-        sometimes, gates, worlds=worlds, time_limit=time_limit, max_requests=30
+        sometimes,
+        gates,
+        environments=environments,
+        time_limit=time_limit,
+        max_requests=30,
     )
     played = manager.deploy(tasks[:4])
     assert [t.task.id for t in played] == [t.id for t in tasks[:4]]
@@ -443,7 +457,7 @@ def test_a_fault_costs_its_own_trajectory(
 
 
 def test_agents_that_are_left_behind(
-    gates: Gateway, worlds: EnvironmentPool, tasks: list[Task], eventually: Any
+    gates: Gateway, environments: EnvironmentPool, tasks: list[Task], eventually: Any
 ) -> None:
     end = threading.Event()
     warned: list[str] = []
@@ -458,7 +472,11 @@ def test_agents_that_are_left_behind(
         end.clear()
         warned.clear()
         manager = CallableAgentManager(
-            stubborn, gates, worlds=worlds, time_limit=0.1, on_warning=warned.append
+            stubborn,
+            gates,
+            environments=environments,
+            time_limit=0.1,
+            on_warning=warned.append,
         )
         for _ in range(3):
             played = manager.deploy(tasks[:2])
@@ -515,7 +533,7 @@ with Gateway(PolicyBackend()) as gateway:
 )
 def test_programs_that_fail(
     gates: Gateway,
-    worlds: EnvironmentPool,
+    environments: EnvironmentPool,
     tasks: list[Task],
     monkeypatch: pytest.MonkeyPatch,
     arguments: str,
@@ -523,7 +541,9 @@ def test_programs_that_fail(
     text: str,
 ) -> None:
     monkeypatch.setattr(commands, "MAX_OUTPUT", 1 << 16)
-    manager = CommandAgentManager(f"{COMMAND} {arguments}", gates, worlds=worlds)
+    manager = CommandAgentManager(
+        f"{COMMAND} {arguments}", gates, environments=environments
+    )
     before = leftovers()
     (broken,) = manager.deploy(tasks[:1])
     assert broken.failure is kind and text in broken.failure_text
@@ -532,13 +552,16 @@ def test_programs_that_fail(
 
 def test_a_program_is_killed_with_its_children(
     gates: Gateway,
-    worlds: EnvironmentPool,
+    environments: EnvironmentPool,
     tasks: list[Task],
     tmp_path: Path,
     eventually: Any,
 ) -> None:
     manager = CommandAgentManager(
-        [*COMMAND.split(), "hang", str(tmp_path)], gates, worlds=worlds, time_limit=5
+        [*COMMAND.split(), "hang", str(tmp_path)],
+        gates,
+        environments=environments,
+        time_limit=5,
     )
     (broken,) = manager.deploy(tasks[:1])
     assert broken.failure is FailureKind.AGENT_TIMEOUT
@@ -569,10 +592,10 @@ def test_commands_that_are_none(gateway: Gateway, command: str) -> None:
 
 
 def test_too_many_failures(
-    gates: Gateway, worlds: EnvironmentPool, scenario: Scenario
+    gates: Gateway, environments: EnvironmentPool, scenario: Scenario
 ) -> None:
     manager = CallableAgentManager(
-        raises, gates, worlds=worlds, failure_budget=0.2, concurrency=2
+        raises, gates, environments=environments, failure_budget=0.2, concurrency=2
     )
     tasks = scenario.tasks("train", 0, 100)
     with pytest.raises(FailureBudgetExceeded, match="5 of 5 agents failed.*I am lost"):
@@ -580,15 +603,17 @@ def test_too_many_failures(
 
 
 def test_a_world_that_breaks(tiny: Any, gates: Gateway, tasks: list[Task]) -> None:
-    worlds = EnvironmentPool(tiny[0](crash=True))
-    (broken,) = CallableAgentManager(loop, gates, worlds=worlds).deploy(tasks[:1])
-    worlds.close()
+    environments = EnvironmentPool(tiny[0](crash=True))
+    (broken,) = CallableAgentManager(loop, gates, environments=environments).deploy(
+        tasks[:1]
+    )
+    environments.close()
     assert broken.failure is FailureKind.AGENT_CRASH
     assert "on fire" in broken.failure_text
 
 
 def test_what_happens_after_the_end_does_not_matter(
-    gates: Gateway, worlds: EnvironmentPool, tasks: list[Task]
+    gates: Gateway, environments: EnvironmentPool, tasks: list[Task]
 ) -> None:
     said = []
 
@@ -599,7 +624,9 @@ def test_what_happens_after_the_end_does_not_matter(
         assert task.reply("Hello?") is None
         raise ValueError("too late")
 
-    (played,) = CallableAgentManager(agent, gates, worlds=worlds).deploy(tasks[:1])
+    (played,) = CallableAgentManager(agent, gates, environments=environments).deploy(
+        tasks[:1]
+    )
     assert played.failure is None and played.success is not None
     assert said[0] == "The conversation is over." and "episode_over" in said[1]
 
@@ -607,20 +634,22 @@ def test_what_happens_after_the_end_does_not_matter(
 def test_an_agent_that_fails_has_not_spoken(
     scenario: Scenario, gateway: Gateway, tasks: list[Task]
 ) -> None:
-    worlds = EnvironmentPool(scenario)
+    environments = EnvironmentPool(scenario)
 
     def agent(task: AgentTask, base_url: str, api_key: str) -> None:
         said = decide(task, base_url, api_key, [{"role": "user", "content": "Hi"}])
         assert said["content"] == "Hi"
         raise ValueError("before it could say so")
 
-    (broken,) = CallableAgentManager(agent, gateway, worlds=worlds).deploy(tasks[:1])
-    worlds.close()
+    (broken,) = CallableAgentManager(agent, gateway, environments=environments).deploy(
+        tasks[:1]
+    )
+    environments.close()
     assert broken.failure is FailureKind.AGENT_CRASH and broken.steps == []
 
 
 def test_an_agent_with_a_mind_of_its_own(
-    gates: Gateway, worlds: EnvironmentPool, tasks: list[Task]
+    gates: Gateway, environments: EnvironmentPool, tasks: list[Task]
 ) -> None:
     def agent(task: AgentTask, base_url: str, api_key: str) -> str:
         decide(task, base_url, api_key, list(task.messages))
@@ -628,7 +657,9 @@ def test_an_agent_with_a_mind_of_its_own(
         task.call_tool(tool, {"gate": gate})
         return "It is done."
 
-    (played,) = CallableAgentManager(agent, gates, worlds=worlds).deploy(tasks[:1])
+    (played,) = CallableAgentManager(agent, gates, environments=environments).deploy(
+        tasks[:1]
+    )
     assert played.success
     own = played.steps[-1]
     assert own.message["content"] == "It is done." and own.trace is None

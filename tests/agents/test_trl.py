@@ -101,7 +101,7 @@ class Counting(CallableAgentManager):
         super().__init__(*arguments, **options)
         self.played: list[Trajectory] = []
 
-    def judge(self, place: Any, trajectories: Any) -> None:
+    def judge(self, context: Any, trajectories: Any) -> None:
         for trajectory in trajectories:
             said = "".join(str(s.message["content"]) for s in trajectory.steps)
             trajectory.success, trajectory.outcome = True, float(said.count("a"))

@@ -58,10 +58,12 @@ class CallableAgentManager(AgentManager):
         return sum(not run.ended.is_set() for run in self._left)
 
     def play(
-        self, episodes: Sequence[EpisodePlan], worlds: EnvironmentPool | None = None
+        self,
+        episodes: Sequence[EpisodePlan],
+        environments: EnvironmentPool | None = None,
     ) -> list[list[Trajectory]]:
         """See `AgentManager.play`."""
-        played = super().play(episodes, worlds)
+        played = super().play(episodes, environments)
         self._left = [run for run in self._left if not run.ended.is_set()]
         count = len(self._left)
         if count >= max(1, 2 * self._told):
@@ -73,13 +75,13 @@ class CallableAgentManager(AgentManager):
             )
         return played
 
-    def work(self, place: AgentContext) -> str | None:
+    def work(self, context: AgentContext) -> str | None:
         """See `AgentManager.work`."""
-        run = _Run(self._agent, place)
+        run = _Run(self._agent, context)
         thread = threading.Thread(target=run, name="agentgym-callable", daemon=True)
         thread.start()
         left = self.time_limit
-        while not run.ended.wait(min(_TICK, left)) and not place.stopping.is_set():
+        while not run.ended.wait(min(_TICK, left)) and not context.stopping.is_set():
             left -= _TICK
             if left <= 0:
                 break
@@ -98,9 +100,9 @@ class CallableAgentManager(AgentManager):
 
 
 class _Run:
-    def __init__(self, agent: Agent, place: AgentContext) -> None:
+    def __init__(self, agent: Agent, context: AgentContext) -> None:
         self._agent = agent
-        self._place = place
+        self._context = context
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
         self.answer: Any = None
@@ -109,8 +111,8 @@ class _Run:
 
     def __call__(self) -> None:
         try:
-            place = self._place
-            answer = self._agent(place.task, place.base_url, place.api_key)
+            context = self._context
+            answer = self._agent(context.task, context.base_url, context.api_key)
             if inspect.isawaitable(answer):
                 answer = asyncio.run(self._await(answer))
             self.answer = answer

@@ -1,14 +1,14 @@
-"""Runs agents, many at a time, each at an endpoint of its own, and collects.
+"""Runs agents concurrently, each with a private endpoint, and collects trajectories.
 
-A manager knows one kind of agent. `deploy` gives each task to an agent of its own and
-returns what came of it as trajectories:
+A manager runs one kind of agent. `deploy` gives each task to a separate agent and
+returns their trajectories:
 
     with Gateway(PolicyBackend(policy)) as gateway:
         manager = CallableAgentManager(agent, gateway)
         trajectories = manager.deploy(tasks)
 
-Whatever an agent does wrong costs its own trajectory, which says how it failed, and no
-other. Endpoints, folders and processes are gone when `deploy` returns, in every case.
+An agent that fails loses only its own trajectory, which records the failure. When
+`deploy` returns, all endpoints, folders and processes are gone.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from agentgym.episodes.recorder import warnings_of
 from agentgym.errors import AgentGymError, FailureBudgetExceeded
 
 _FEWEST = 20
-"""Episodes that must have ended before a failure budget is looked at."""
+"""Minimum number of finished episodes before the failure budget applies."""
 
 
 class AgentFailed(Exception):
-    """An agent went wrong; the text says how.
+    """An agent failed; the message says how.
 
     Attributes:
-        kind: What its trajectory is marked with.
+        kind: The kind of failure for its trajectory.
     """
 
     def __init__(self, text: str, kind: FailureKind = FailureKind.AGENT_CRASH) -> None:
@@ -52,14 +52,14 @@ class AgentFailed(Exception):
 
 
 class AgentContext:
-    """What one agent finds: its task, its endpoint, a folder.
+    """The context of one agent: its task, its endpoint and a folder.
 
     Attributes:
-        task: What to do, and the tools to do it with.
-        url: Of the session.
-        base_url: Of the session's API.
-        api_key: For both.
-        stopping: Set when everything must end.
+        task: The task with its tools.
+        url: URL of the session.
+        base_url: URL of the session's API.
+        api_key: API key for both.
+        stopping: Set when all agents must stop.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class AgentContext:
 
     @property
     def folder(self) -> Path:
-        """A folder for this agent alone; made when it is first asked for."""
+        """A private folder for this agent, created on first use."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="agentgym-"))
         return self._folder
@@ -90,8 +90,8 @@ class AgentManager(ABC):
     """Runs agents of one kind.
 
     Attributes:
-        kind: What its trajectories are marked with.
-        on_warning: Told, once for each kind of it, when agents break off or rewrite
+        kind: The kind of agent recorded in its trajectories.
+        on_warning: Receives a warning, once per kind, if agents interrupt or rewrite
             their conversations.
     """
 
@@ -100,29 +100,29 @@ class AgentManager(ABC):
         gateway: Gateway,
         *,
         kind: str = "agent",
-        worlds: EnvironmentPool | None = None,
+        environments: EnvironmentPool | None = None,
         concurrency: int = 8,
         time_limit: float = 120.0,
         failure_budget: float = 1.0,
         max_requests: int = MAX_REQUESTS,
         on_warning: Callable[[str], None] | None = None,
     ) -> None:
-        """Prepares.
+        """Creates the manager.
 
         Args:
-            gateway: Where the agents' endpoints are; it must be running by `deploy`.
+            gateway: Provides the endpoints; start it before calling `deploy`.
             kind: A name for this kind of agent.
-            worlds: Where the tasks happen. Without any, agents bring their own tools,
-                and `judge` decides what their work was worth.
-            concurrency: Agents that run at the same time.
-            time_limit: Seconds that an agent may take.
-            failure_budget: Share of agents that may fail.
-            max_requests: How often one agent may ask.
+            environments: Environments for the tasks. Without them, agents bring their
+                own tools, and `judge` rates their work.
+            concurrency: Maximum number of concurrent agents.
+            time_limit: Time limit of an agent, in seconds.
+            failure_budget: Maximum share of agents that may fail.
+            max_requests: Maximum number of requests of an agent.
             on_warning: See the attribute.
         """
         self.gateway = gateway
         self.kind = kind
-        self.worlds = worlds
+        self.environments = environments
         self.concurrency = concurrency
         self.time_limit = time_limit
         self.failure_budget = failure_budget
@@ -131,34 +131,34 @@ class AgentManager(ABC):
         self._warned: set[Continuity] = set()
 
     @abstractmethod
-    def work(self, place: AgentContext) -> str | None:
+    def work(self, context: AgentContext) -> str | None:
         """Runs one agent to its end, within `time_limit`.
 
-        Called in a thread of its own. Whatever it starts must have ended when it
+        Called in a separate thread. Everything that it starts must have ended when it
         returns or raises.
 
         Returns:
-            What the agent answers in the end; None if its last decision says that.
+            The agent's final answer; None if its last decision is the answer.
 
         Raises:
-            AgentFailed: The agent did not end well.
+            AgentFailed: The agent failed.
         """
 
     def judge(  # noqa: B027
-        self, place: AgentContext, trajectories: Sequence[Trajectory]
+        self, context: AgentContext, trajectories: Sequence[Trajectory]
     ) -> None:
-        """Says what an agent's work was worth, where there is no world that does.
+        """Rates an agent's work if it runs without an environment.
 
-        To be overridden: sets `success`, `outcome` and the steps' rewards. What stays
-        None was not judged, and nothing is learned from it.
+        Override it to set `success`, `outcome` and the steps' rewards. None means not
+        judged: the policy doesn't learn from such steps.
         """
 
     def deploy(self, tasks: Sequence[Task]) -> list[Trajectory]:
-        """Gives each task to an agent, and waits until all have ended.
+        """Gives each task to an agent and waits for all of them.
 
         Returns:
-            The trajectories in the order of the tasks: at least one for each, and
-            several where an agent's conversation branched or was begun anew.
+            The trajectories in the order of the tasks: at least one per task, and
+            several if an agent's conversation branched or restarted.
 
         Raises:
             FailureBudgetExceeded: Too many agents failed.
@@ -167,22 +167,24 @@ class AgentManager(ABC):
         return [t for played in self.play(episodes) for t in played]
 
     def as_rollout_func(self) -> Callable[[list[Any], Any], dict[str, Any]]:
-        """These agents in the place of TRL's own generation; see `agents.trl`."""
+        """These agents as a replacement for TRL's generation; see `agents.trl`."""
         from agentgym.agents.trl import rollout_func
 
         return rollout_func(self)
 
     def play(
-        self, episodes: Sequence[EpisodePlan], worlds: EnvironmentPool | None = None
+        self,
+        episodes: Sequence[EpisodePlan],
+        environments: EnvironmentPool | None = None,
     ) -> list[list[Trajectory]]:
-        """The same for episodes with seeds and siblings; one list for each.
+        """Like `deploy`, for episodes with seeds and siblings; one list per episode.
 
         Args:
-            episodes: What to play. The endpoint repeats what it told a sibling, so
-                that an agent that does the same with it gets to the same place.
-            worlds: Where, if not in the manager's own.
+            episodes: The episodes to play. The endpoint repeats the sibling's answers,
+                so an agent that behaves the same way reaches the same state.
+            environments: Replaces the manager's environments.
         """
-        worlds = worlds or self.worlds
+        environments = environments or self.environments
         stopping = threading.Event()
         breaks: Counter[Continuity] = Counter()
         with ThreadPoolExecutor(
@@ -190,13 +192,13 @@ class AgentManager(ABC):
             thread_name_prefix="agentgym-agent",
         ) as pool:
             futures = [
-                pool.submit(self._one, planned, worlds, stopping, breaks)
+                pool.submit(self._one, planned, environments, stopping, breaks)
                 for planned in episodes
             ]
             try:
                 self._await(futures)
             except BaseException:
-                # Also a second Ctrl-C: nothing that was started may outlive this.
+                # Also after a second Ctrl-C: no agent may keep running.
                 stopping.set()
                 for future in futures:
                     future.cancel()
@@ -215,15 +217,15 @@ class AgentManager(ABC):
                 failed += bool(broken)
                 if broken and failed > self.failure_budget * max(ended, _FEWEST):
                     raise FailureBudgetExceeded(
-                        f"{failed} of {ended} agents failed, and failure_budget allows"
-                        f" {self.failure_budget:.0%}. The latest:"
+                        f"{failed} of {ended} agents failed; failure_budget allows"
+                        f" {self.failure_budget:.0%}. Latest failure:"
                         f" {broken[0].failure_text}."
                     )
 
     def _one(
         self,
         planned: EpisodePlan,
-        worlds: EnvironmentPool | None,
+        environments: EnvironmentPool | None,
         stopping: threading.Event,
         breaks: Counter[Continuity],
     ) -> list[Trajectory]:
@@ -232,8 +234,8 @@ class AgentManager(ABC):
                 planned.task, agent_kind=self.kind, seed=planned.seed
             )
             episode = None
-            if worlds is not None:
-                environment = stack.enter_context(worlds.lend())
+            if environments is not None:
+                environment = stack.enter_context(environments.lend())
                 episode = Episode(environment, trajectory, planned.sibling)
                 if trajectory.failure is not None:
                     return [trajectory]
@@ -242,25 +244,25 @@ class AgentManager(ABC):
                 episode, max_requests=self.max_requests, planned=planned
             )
             stack.callback(self.gateway.close, session)
-            place = AgentContext(
+            context = AgentContext(
                 AgentTask(planned.task, episode, partial(self.gateway.ask, session)),
                 self.gateway.url(session),
                 session.key,
                 stopping,
             )
-            stack.callback(place.clear)
+            stack.callback(context.clear)
             answer, failed = None, None
             try:
                 if not stopping.is_set():
-                    answer = self.work(place)
+                    answer = self.work(context)
             except AgentFailed as error:
                 failed = error
             self.gateway.close(session)
             breaks.update(session.recorder.breaks)
             if episode is None:
-                return self._collect(place, session, trajectory, failed)
-            # What an agent does once its episode is over is its own business, if only
-            # it ends by itself: one that does not makes training slow.
+                return self._collect(context, session, trajectory, failed)
+            # An agent may do anything after its episode is over, as long as it ends:
+            # one that doesn't slows training down.
             if failed is not None and (not episode.over or _endless(failed, session)):
                 _mark(trajectory, failed, session)
                 return [trajectory]
@@ -273,7 +275,7 @@ class AgentManager(ABC):
 
     def _collect(
         self,
-        place: AgentContext,
+        context: AgentContext,
         session: Session,
         broken: Trajectory,
         failed: AgentFailed | None,
@@ -286,7 +288,7 @@ class AgentManager(ABC):
         for trajectory in found:
             trajectory.agent_kind, trajectory.seed = broken.agent_kind, broken.seed
         try:
-            self.judge(place, found)
+            self.judge(context, found)
         except AgentGymError:
             raise
         except Exception as error:
@@ -307,13 +309,13 @@ _NOTHING_DONE = AgentFailed(
 
 
 def _endless(failed: AgentFailed, session: Session) -> bool:
-    """Whether the agent had to be given up, or would not stop asking."""
+    """Whether the agent timed out or made too many requests."""
     return failed.kind is FailureKind.AGENT_TIMEOUT or bool(session.refused["flood"])
 
 
 def _mark(trajectory: Trajectory, failed: AgentFailed, session: Session) -> None:
     kind, text = failed.kind, str(failed)
-    # What an agent stumbles over is closer to the cause than that it fell.
+    # The error that the agent met is closer to the cause than its failure.
     if session.refused["upstream_error"]:
         kind, text = FailureKind.UPSTREAM_ERROR, f"{text}, after the server failed"
     elif session.refused["flood"]:
@@ -330,7 +332,9 @@ class MixedAgentManager:
         self.managers = list(managers)
 
     def play(
-        self, episodes: Sequence[EpisodePlan], worlds: EnvironmentPool | None = None
+        self,
+        episodes: Sequence[EpisodePlan],
+        environments: EnvironmentPool | None = None,
     ) -> list[list[Trajectory]]:
         """See `AgentManager.play`; all kinds run at the same time.
 
@@ -350,7 +354,7 @@ class MixedAgentManager:
             played = [
                 iter(part)
                 for part in pool.map(
-                    lambda manager, share: manager.play(share, worlds),
+                    lambda manager, share: manager.play(share, environments),
                     self.managers,
                     shares,
                 )

@@ -207,7 +207,7 @@ def _with_trl(
                 max_steps=config.max_steps,
                 tool_timeout=config.tool_timeout,
             )
-        ) as worlds,
+        ) as environments,
         Gateway(
             ModelBackend(MAX_NEW_TOKENS, prompt, _parse), log=problems.append
         ) as gateway,
@@ -215,7 +215,7 @@ def _with_trl(
         make = manager_maker(config, job.scenario, job.agents, context.warn)
         manager = make(gateway)
         assert isinstance(manager, AgentManager)
-        manager.worlds = worlds
+        manager.environments = environments
         trainer = GRPOTrainer(
             model=adapted,
             reward_funcs=_reward,
