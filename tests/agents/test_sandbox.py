@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentgym.agents.sandbox import Outcome, run_sandboxed
+from agentgym.agents.commands import Outcome, run_sandboxed
 
 
 def _run(folder: Path, code: str, **limits: float) -> Outcome:

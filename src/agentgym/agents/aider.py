@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentgym.agents.commands import run_command
+from agentgym.agents.commands import run_command, run_sandboxed
 from agentgym.agents.gateway import Gateway
 from agentgym.agents.manager import AgentContext, AgentFailed, AgentManager
-from agentgym.agents.sandbox import run_sandboxed
 from agentgym.core.task import Task
 from agentgym.core.trajectory import Trajectory
 from agentgym.errors import AssetError, UsageError
@@ -93,11 +92,8 @@ class AiderAgentManager(AgentManager):
         _git("-C", str(clone), "checkout", "--quiet", "--detach", repository.commit)
         about = context.folder / "model.json"
         limits = {"max_input_tokens": 32_768, "max_output_tokens": 8_192}
-        about.write_text(
-            json.dumps(
-                {_MODEL: {**limits, "litellm_provider": "openai", "mode": "chat"}}
-            )
-        )
+        model = {**limits, "litellm_provider": "openai", "mode": "chat"}
+        about.write_text(json.dumps({_MODEL: model}))
         run_command(
             [
                 str(self._python),

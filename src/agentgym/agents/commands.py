@@ -1,4 +1,8 @@
-"""Agents that are programs: runs any command in a separate process."""
+"""Runs agents that are programs, and code that agents wrote, in separate processes.
+
+Code that agents wrote runs in a sandbox, with resource limits and without a network.
+This contains accidents, not attacks: the code has this user's read and write access.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,10 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,6 +33,30 @@ _SHOWN = 300
 _GRACE = 1.0
 """Seconds between terminating a process and killing it."""
 _TICK = 0.02
+
+_NO_NETWORK = 97
+"""The launcher's exit code if it can't disable the network."""
+
+# Runs in a fresh interpreter: a process with threads can do almost nothing safely
+# between fork and exec.
+_LAUNCHER = f"""
+import ctypes, os, resource, sys
+seconds, memory, output = map(int, sys.argv[1:4])
+libc = ctypes.CDLL(None, use_errno=True)
+user, network = 0x10000000, 0x40000000
+if not hasattr(libc, "unshare") or (
+    libc.unshare(network) and libc.unshare(user | network)
+):
+    sys.exit({_NO_NETWORK})
+for limit, value in (
+    (resource.RLIMIT_CPU, seconds),
+    (resource.RLIMIT_AS, memory),
+    (resource.RLIMIT_FSIZE, output),
+    (resource.RLIMIT_CORE, 0),
+):
+    resource.setrlimit(limit, (value, value))
+os.execvp(sys.argv[4], sys.argv[4:])
+"""
 
 
 class CommandAgentManager(AgentManager):
@@ -117,15 +147,8 @@ def run_command(
         AgentFailed: The command failed. All processes that it started are ended.
     """
     with (context.folder / _OUTPUT).open("w+b") as output:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env={**os.environ, **NO_TELEMETRY, **_variables(context), **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        variables = {**NO_TELEMETRY, **_variables(context), **environment}
+        process = _start(command, folder, output, {**os.environ, **variables})
         try:
             code = _wait(process, context, output, time_limit)
         finally:
@@ -133,8 +156,8 @@ def run_command(
             kill_with_children(process, context.url)
         if code != 0:
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
-            said = f"the agent ended with {how}: {_tail(output)}"
-            raise AgentFailed(said.rstrip(": "))
+            said = " ".join(_tail(output, 4 * _SHOWN).split())[-_SHOWN:]
+            raise AgentFailed(f"the agent ended with {how}: {said}".rstrip(": "))
 
 
 def _wait(
@@ -199,8 +222,82 @@ def _started_with(mark: str) -> list[int]:
     return found
 
 
-def _tail(output: IO[bytes]) -> str:
-    output.seek(0, os.SEEK_END)
-    output.seek(max(0, output.tell() - 4 * _SHOWN))
-    text = output.read().decode(errors="replace")
-    return " ".join(text.split())[-_SHOWN:]
+def _start(
+    command: Sequence[str], folder: Path, output: IO[bytes], variables: dict[str, str]
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def _tail(output: IO[bytes], size: int) -> str:
+    output.seek(max(0, output.seek(0, os.SEEK_END) - size))
+    return output.read().decode(errors="replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome of a command.
+
+    Attributes:
+        code: Exit code; negative for a signal, None after a timeout.
+        output: The last part of its output.
+    """
+
+    code: int | None
+    output: str
+
+
+def run_sandboxed(
+    command: Sequence[str],
+    folder: Path,
+    *,
+    seconds: float = 60.0,
+    memory: int = 2 << 30,
+    output: int = 16 << 20,
+) -> Outcome:
+    """Runs a command in a folder, and ends all processes that it started.
+
+    Args:
+        command: The command with its arguments.
+        folder: The working directory.
+        seconds: Limit for wall time and for CPU time.
+        memory: Memory limit of each process, in bytes.
+        output: Limit for printed output and for each file, in bytes.
+
+    Raises:
+        UsageError: This system can't disable the network for a process.
+    """
+    limits = [str(max(1, int(seconds))), str(memory), str(output)]
+    log = folder / ".agentgym-sandbox"
+    with log.open("w+b") as said:
+        variables = {
+            "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(folder),
+            "LANG": "C.UTF-8",
+            # Finds processes that leave the process group, to kill them too.
+            "AGENTGYM_SANDBOX": str(log),
+        }
+        launched = [sys.executable, "-I", "-c", _LAUNCHER, *limits, *command]
+        process = _start(launched, folder, said, variables)
+        code: int | None
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            kill_with_children(process, str(log))
+        text = _tail(said, 4000)
+    log.unlink()
+    if code == _NO_NETWORK:
+        raise UsageError(
+            "AgentGym runs code from agents without a network, but this system doesn't"
+            " allow that. Run as root or enable user namespaces."
+        )
+    return Outcome(code, text)

@@ -21,6 +21,7 @@ from agentgym.core.schemas import (
     is_valid,
     validator,
 )
+from agentgym.core.tools import Tool
 from agentgym.policies.calls.conversation import (
     MAX_SCHEMAS,
     Field,
@@ -81,6 +82,17 @@ class Candidate:
     kind: str
     spans: list[tuple[int, Span]] = field(default_factory=list)
     fields: list[tuple[int, Field]] = field(default_factory=list)
+
+
+def parameter_schemas(tool: Tool) -> dict[str, Mapping[str, Any]]:
+    """Schemas of all parameters, including those that are only listed as required."""
+    given: dict[str, Any] = {**tool.properties}
+    for name in sorted(tool.required - given.keys()):
+        given[name] = True
+    return {
+        name: ({} if schema else NOTHING) if isinstance(schema, bool) else schema
+        for name, schema in given.items()
+    }
 
 
 def is_choice(schema: Mapping[str, Any]) -> bool:

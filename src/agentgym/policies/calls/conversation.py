@@ -1,5 +1,7 @@
 """Parses a chat into parts: user messages, tool calls and their results.
 
+Also the fixed wording of messages to the user: questions and final answers.
+
 Nothing here is specific to a scenario: texts are split into clauses and typed spans,
 tool results are flattened into fields (`orders[0].order_id` becomes "orders order id").
 """
@@ -21,6 +23,12 @@ MAX_CHARACTERS = 1 << 20
 """Maximum characters of all cached texts, and of all cached tool results."""
 MAX_SCHEMAS = 512
 """Maximum number of schemas whose values a text or tool result caches."""
+
+_NO_ARTICLE = frozenset(
+    "a an the this that these those your my their what which who whose when where why "
+    "how whether if".split()
+)
+"""First words of descriptions that take no article."""
 
 _CLAUSE_END = re.compile(
     r"(?<=[.!?;])\s+|\n+|:\s+|\s+-\s+"
@@ -318,3 +326,29 @@ def _unique(spans: list[Span], text: str) -> list[Span]:
             seen.add(piece)
             kept.append(span)
     return kept
+
+
+# Messages to the user ----------------------------------------------------------------
+
+
+def described(name: str, schema: Mapping[str, Any]) -> str:
+    """How a question to the user names a parameter."""
+    return str(schema.get("description") or spaced(name))
+
+
+def asking_words(about: str) -> str:
+    """The text of a question."""
+    first = about.split(maxsplit=1)[0].lower() if about.split() else ""
+    article = "" if first in _NO_ARTICLE else "the "
+    return f"Could you please tell me {article}{about}?"
+
+
+def closing_words(last: Called | None) -> str:
+    """The text of a final answer: a summary of the last tool result."""
+    if last is None:
+        return "Thank you for your message. Nothing else needs to be done."
+    facts = [
+        f"{f.key}: {f.value}" for f in last.result.fields[:6] if f.value is not None
+    ]
+    # A final answer must not contain questions, even if the tool's texts do.
+    return f"It is done. {'; '.join(facts)}.".replace("?", ".")

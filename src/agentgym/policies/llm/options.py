@@ -18,14 +18,15 @@ from agentgym.policies.calls.candidates import (
     choices,
     find_candidates,
     is_choice,
+    parameter_schemas,
     schema_key,
 )
-from agentgym.policies.calls.conversation import Called, Part
-from agentgym.policies.calls.wording import (
+from agentgym.policies.calls.conversation import (
+    Called,
+    Part,
     asking_words,
     closing_words,
     described,
-    parameter_schemas,
 )
 
 MAX_CALLS = 1024

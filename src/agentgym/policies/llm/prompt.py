@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from agentgym.core.task import Message
 from agentgym.core.tools import Tool
-from agentgym.policies.calls.candidates import described_values
+from agentgym.policies.calls.candidates import described_values, parameter_schemas
 from agentgym.policies.calls.conversation import content_text
-from agentgym.policies.calls.wording import parameter_schemas
 from agentgym.policies.llm.options import Option
 
 if TYPE_CHECKING:

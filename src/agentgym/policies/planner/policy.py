@@ -29,8 +29,13 @@ from agentgym.policies.base import (
     UpdateStats,
 )
 from agentgym.policies.calibration import Calibration
-from agentgym.policies.calls.conversation import Called, Reader, content_text
-from agentgym.policies.calls.wording import asking_words, closing_words
+from agentgym.policies.calls.conversation import (
+    Called,
+    Reader,
+    asking_words,
+    closing_words,
+    content_text,
+)
 from agentgym.policies.planner.encoder import MINILM, WIDTH, SentenceEncoder
 from agentgym.policies.planner.factors import (
     ABOUT,

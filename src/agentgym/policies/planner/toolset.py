@@ -14,12 +14,10 @@ from agentgym.policies.calls.candidates import (
     choices,
     described_values,
     is_choice,
+    parameter_schemas,
     schema_key,
 )
-from agentgym.policies.calls.conversation import (
-    spaced,
-)
-from agentgym.policies.calls.wording import described, parameter_schemas
+from agentgym.policies.calls.conversation import described, spaced
 from agentgym.policies.planner.encoder import WIDTH, EncodedText
 from agentgym.policies.planner.fit import (
     KIND_OF_TOOLS,
