@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from gymnasium.utils.env_checker import check_env
@@ -32,6 +32,7 @@ from agentgym.scenarios.code_review.guide import (
     HOUSE_TOPICS,
     PROBLEMS,
     Category,
+    Severity,
     page_of,
     search,
 )
@@ -370,6 +371,15 @@ def test_only_files_at_hand_are_opened(world: World, tool: str, path: str) -> No
     with pytest.raises(ToolError, match="no file"):
         getattr(tools, tool)(world, path)
     assert world.checked is None and world.cost == 0.0
+
+
+def test_a_comment_lists_the_categories_and_severities_of_the_guide() -> None:
+    comment = tool_map(TOOLS)["comment"]
+    for name, known in (("category", CATEGORIES), ("severity", get_args(Severity))):
+        listed = comment.properties[name]["oneOf"]
+        assert [value["const"] for value in listed] == list(known)
+        assert all(value["description"] for value in listed)
+        assert {getattr(problem, name) for problem in PROBLEMS.values()} == {*known}
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,7 @@ from agentgym.scenarios.data_analysis.environment import DataAnalysisEnvironment
 from agentgym.scenarios.data_analysis.names import DOMAINS
 from agentgym.scenarios.data_analysis.plan import Milestone, wrong_arguments
 from agentgym.scenarios.data_analysis.scenario import DataAnalysis
-from agentgym.scenarios.data_analysis.toolbox import TOOLS
-from agentgym.scenarios.data_analysis.world import World
+from agentgym.scenarios.data_analysis.tools import TOOLS, World
 
 REGIONS = ["north ridge", "south ridge", "north ridge", "east ridge", "north ridge"]
 REGIONS += ["south ridge", None, "east ridge"]

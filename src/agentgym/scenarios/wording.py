@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 import re
 from collections.abc import Sequence
 from importlib import resources
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from agentgym.core.task import Split
 
@@ -29,16 +30,20 @@ def split_of(items: Sequence[_T], split: Split) -> list[_T]:
     ]
 
 
-def sections(package: str, name: str) -> list[list[str]]:
-    """Reads a data file: one list per `## key`, with the key and then its lines.
+def read_data(package: str, name: str) -> str:
+    """The text of a file in a package's `data` folder."""
+    return (resources.files(package) / "data" / name).read_text(encoding="utf-8")
 
-    Args:
-        package: The package whose `data` folder contains the file.
-        name: The file's name.
-    """
-    text = (resources.files(package) / "data" / name).read_text(encoding="utf-8")
+
+def read_json(package: str, name: str) -> Any:
+    """The value of a JSON file in a package's `data` folder."""
+    return json.loads(read_data(package, name))
+
+
+def sections(package: str, name: str) -> list[list[str]]:
+    """Reads a data file: one list per `## key`, with the key and then its lines."""
     found: list[list[str]] = []
-    for line in text.splitlines():
+    for line in read_data(package, name).splitlines():
         if line.startswith("## "):
             found.append([line[3:]])
         elif line and not line.startswith("#"):

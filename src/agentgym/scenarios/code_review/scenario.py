@@ -17,7 +17,7 @@ from agentgym.scenarios.code_review.plan import (
     Goal,
     cost_of,
 )
-from agentgym.scenarios.generated import GeneratedScenario
+from agentgym.scenarios.planned import GeneratedScenario
 
 if TYPE_CHECKING:
     from agentgym.scenarios.code_review.environment import CodeReviewEnvironment

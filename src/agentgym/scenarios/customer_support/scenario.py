@@ -21,7 +21,7 @@ from agentgym.scenarios.customer_support.goals import Goal, Issue, Milestone, Sh
 from agentgym.scenarios.customer_support.tasks import SYSTEM_PROMPT, make_task
 from agentgym.scenarios.customer_support.world import World
 from agentgym.scenarios.environment import RIGHT, Environment, Verdict, questions
-from agentgym.scenarios.generated import GeneratedScenario
+from agentgym.scenarios.planned import GeneratedScenario
 
 # How the customer understands what is asked for.
 _ASKED = {

@@ -1,4 +1,7 @@
-"""The shop's tools. Each one really reads or writes the task's database."""
+"""The shop's tools. Each one really reads or writes the task's database.
+
+What a model sees of them is in `data/tools.json`.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from agentgym.core.tools import Tool, ToolError
-from agentgym.scenarios.customer_support.world import REFUND_REASONS, TODAY, World
-from agentgym.scenarios.schemas import parameters
-
-ESCALATION_REASONS = (
-    "refund_not_covered",
-    "already_shipped",
-    "out_of_stock",
-    "overdue_ticket",
-    "human_requested",
-    "legal_threat",
-    "safety_hazard",
-)
-CHANNELS = ("newsletter", "sms", "phone")
+from agentgym.core.tools import ToolError
+from agentgym.scenarios.customer_support.world import TODAY, World
+from agentgym.scenarios.planned import read_tools
 
 WRITING_TOOLS = frozenset(
     {
@@ -339,145 +331,4 @@ def _index(articles: tuple[tuple[str, str, str], ...]) -> _Index:
     return _Index(articles)
 
 
-def _tool(function: Any, description: str, **properties: dict[str, Any]) -> Tool:
-    return Tool(
-        name=function.__name__,
-        description=description,
-        parameters=parameters(**properties),
-        function=function,
-        takes_world=True,
-    )
-
-
-_ORDER_ID = {
-    "type": "string",
-    "pattern": "^[0-9]{5}$",
-    "description": "number of the order",
-}
-_EMAIL = {
-    "type": "string",
-    "format": "email",
-    "description": "e-mail address of the customer's account",
-}
-
-TOOLS: tuple[Tool, ...] = (
-    _tool(
-        lookup_order,
-        "Look up an order. Tells what is in the order, its price, how much was paid "
-        "and its status. Use it when customers want to know what they ordered.",
-        order_id=_ORDER_ID,
-    ),
-    _tool(
-        find_orders,
-        "List the orders of a customer's account, when the order number is not known.",
-        email=_EMAIL,
-    ),
-    _tool(
-        track_shipment,
-        "Track the parcel of an order. Tells where the delivery is and when it arrives."
-        " Use it when a package has not come.",
-        order_id=_ORDER_ID,
-    ),
-    _tool(
-        check_refund_policy,
-        "Check whether an order can be refunded. Use it when customers want their "
-        "money back, or want to return something and be reimbursed.",
-        order_id=_ORDER_ID,
-        reason={
-            "type": "string",
-            "enum": list(REFUND_REASONS),
-            "description": "why the customer wants the money back",
-        },
-    ),
-    _tool(
-        issue_refund,
-        "Pay money back to the customer, after the amount was checked.",
-        order_id=_ORDER_ID,
-        amount={"type": "number", "description": "amount of money to pay back"},
-    ),
-    _tool(
-        create_replacement,
-        "Send a replacement. Use it when an article is faulty and the customer wants a "
-        "new one, or when the parcel is lost.",
-        order_id=_ORDER_ID,
-    ),
-    _tool(
-        cancel_order,
-        "Cancel an order. Use it when customers want to call off what they ordered.",
-        order_id=_ORDER_ID,
-    ),
-    _tool(
-        update_address,
-        "Change the delivery address of an order. Use it when a parcel should go to "
-        "another place.",
-        order_id=_ORDER_ID,
-        address={
-            "type": "string",
-            "pattern": r"^[0-9]{1,3}( [A-Z][\w'-]*)+,( [A-Z][\w'-]*)+$",
-            "description": "new delivery address: number, street and city",
-        },
-    ),
-    _tool(
-        reset_password,
-        "Send a password reset link. Use it when customers cannot log in or forgot "
-        "their password.",
-        email=_EMAIL,
-    ),
-    _tool(
-        search_knowledge_base,
-        "Search the help articles. Use it for general questions: how something works, "
-        "whether the shop offers something, where to find something.",
-        query={
-            "type": "string",
-            "minLength": 3,
-            "description": "what the customer wants to know",
-        },
-    ),
-    _tool(
-        check_payments,
-        "Check the payments of an order. Use it when customers were charged twice.",
-        order_id=_ORDER_ID,
-    ),
-    _tool(
-        get_ticket,
-        "Look up a support ticket. Use it when customers ask what has become of their "
-        "case or inquiry.",
-        ticket_id={
-            "type": "string",
-            "pattern": "^T-[0-9]{4}$",
-            "description": "number of the support ticket",
-        },
-    ),
-    _tool(
-        send_invoice,
-        "Send the invoice of an order. Use it when customers want a receipt or a bill.",
-        order_id=_ORDER_ID,
-        email={**_EMAIL, "description": "e-mail address the invoice is sent to"},
-    ),
-    _tool(
-        update_subscription,
-        "Subscribe to or unsubscribe from marketing. Use it for the newsletter, "
-        "promotional text messages and sales calls.",
-        email=_EMAIL,
-        channel={
-            "type": "string",
-            "enum": list(CHANNELS),
-            "description": "newsletter, text messages or phone calls",
-        },
-        action={
-            "type": "string",
-            "enum": ["subscribe", "unsubscribe"],
-            "description": "sign up for them, or stop them",
-        },
-    ),
-    _tool(
-        escalate,
-        "Hand the conversation over to a human. Use it when customers want to talk to "
-        "a person, threaten legal action, or when a product has hurt someone.",
-        reason={
-            "type": "string",
-            "enum": list(ESCALATION_REASONS),
-            "description": "why a human must take over",
-        },
-    ),
-)
+TOOLS = read_tools("agentgym.scenarios.customer_support", globals())

@@ -11,8 +11,6 @@ from agentgym.scenarios.customer_support.knowledge import ARTICLES
 
 TODAY = "2026-06-15"
 
-REFUND_REASONS = ("damaged", "wrong_item", "not_needed")
-
 # category -> reason -> days after delivery within which money is paid back
 REFUND_WINDOWS: dict[str, dict[str, int]] = {
     "electronics": {"damaged": 60, "wrong_item": 30, "not_needed": 14},

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from agentgym.core.task import Task
 from agentgym.core.tools import FailureKind, Tool, ToolCall, ToolResult
 from agentgym.scenarios.data_analysis.plan import Goal, signature, wrong_arguments
-from agentgym.scenarios.data_analysis.toolbox import TOOLS
-from agentgym.scenarios.data_analysis.world import World
+from agentgym.scenarios.data_analysis.tools import TOOLS, World
 from agentgym.scenarios.environment import RIGHT, Environment, Verdict, questions
 
 _WASTE = 0.5

@@ -11,7 +11,7 @@ from agentgym.core.task import Split, Task
 from agentgym.core.trajectory import Trajectory
 from agentgym.errors import MissingExtraError
 from agentgym.scenarios.data_analysis.plan import SYSTEM_PROMPT, Goal
-from agentgym.scenarios.generated import GeneratedScenario
+from agentgym.scenarios.planned import GeneratedScenario
 
 if TYPE_CHECKING:
     from agentgym.scenarios.data_analysis.environment import DataAnalysisEnvironment

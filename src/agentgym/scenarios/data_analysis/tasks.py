@@ -20,8 +20,7 @@ from agentgym.scenarios.data_analysis.datasets import (
 from agentgym.scenarios.data_analysis.names import DOMAINS
 from agentgym.scenarios.data_analysis.plan import SYSTEM_PROMPT, Goal, Milestone
 from agentgym.scenarios.data_analysis.questions import WORDS, say, word
-from agentgym.scenarios.data_analysis.toolbox import TOOLS
-from agentgym.scenarios.data_analysis.world import World
+from agentgym.scenarios.data_analysis.tools import TOOLS, World
 
 _FUNCTIONS = {tool.name: tool.function for tool in TOOLS}
 _TRIES = 50

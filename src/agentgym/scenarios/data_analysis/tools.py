@@ -1,12 +1,14 @@
 """The analyst's tools. They compute with DuckDB and pandas; nothing is looked up.
 
 No text of a call reaches SQL: columns are checked against the schema of the table,
-operators and functions come from the tables below, and values are bound.
+operators and functions come from the tables below, and values are bound. What a model
+sees of the tools is in `data/tools.json`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,12 +16,18 @@ import pandas as pd
 
 from agentgym.core.tools import ToolError
 from agentgym.scenarios.data_analysis.charts import (
+    Chart,
     ChartKind,
     Series,
     draw_chart,
 )
-from agentgym.scenarios.data_analysis.datasets import Kind, Table, open_table
-from agentgym.scenarios.data_analysis.world import Filter, Finding, World
+from agentgym.scenarios.data_analysis.datasets import (
+    DatasetSpec,
+    Kind,
+    Table,
+    open_table,
+)
+from agentgym.scenarios.planned import read_tools
 
 _OPERATORS = {
     "equals": "=",
@@ -41,6 +49,83 @@ MONTH = "month"
 _GROUPS_SHOWN = 5
 _FEWEST = 3
 """Values below which a statistic says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Rows to keep."""
+
+    column: str
+    condition: str
+    value: str | float
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a tool computed.
+
+    Attributes:
+        result: What the agent is told; `value` is the finding itself.
+        columns: That had to be read.
+        series: What a chart of it shows; None if there is nothing to draw.
+    """
+
+    result: Mapping[str, Any]
+    columns: tuple[str, ...]
+    series: Series | None = None
+
+
+@dataclass(slots=True)
+class World:
+    """One analysis: the files at hand, what has been done, what it cost.
+
+    Attributes:
+        files: The datasets that can be loaded, by the names of their files.
+        finding: What was computed last on the table.
+        answer: What the user was told.
+    """
+
+    files: Mapping[str, DatasetSpec]
+    table: Table | None = None
+    filters: tuple[Filter, ...] = ()
+    finding: Finding | None = None
+    charts: list[Chart] = field(default_factory=list)
+    answer: str | float | None = None
+    rows_scanned: int = 0
+    bytes_scanned: int = 0
+
+    def loaded(self) -> Table:
+        """The table at work.
+
+        Raises:
+            ToolError: None has been loaded.
+        """
+        if self.table is None:
+            raise ToolError("no data is loaded; call load_data first")
+        return self.table
+
+    def count(self, rows: int, size: int) -> dict[str, str]:
+        """Adds to what was scanned; returns it as part of a result.
+
+        As text: no number that is part of an answer.
+        """
+        self.rows_scanned += rows
+        self.bytes_scanned += size
+        return {"scanned": f"{rows} rows, {size} bytes"}
+
+    def find(
+        self, key: tuple[Any, ...], compute: Callable[[Table], Finding]
+    ) -> dict[str, Any]:
+        """Computes something on the rows that the filters leave, and counts it."""
+        table = self.loaded()
+        found = table.remember((key, self.filters), lambda: compute(table))
+        self.finding = found
+        read = {*found.columns, *(f.column for f in self.filters)}
+        size = sum(table.sizes[name] for name in read)
+        return {**found.result, **self.count(table.rows, size)}
+
+
+# The tools -------------------------------------------------------------------------
 
 
 def load_data(world: World, file: str) -> dict[str, Any]:
@@ -342,3 +427,6 @@ def _enough(values: Any) -> None:
 
 def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float) else str(value)
+
+
+TOOLS = read_tools("agentgym.scenarios.data_analysis", globals())

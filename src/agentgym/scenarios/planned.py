@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from agentgym.core.task import Split, Task
-from agentgym.core.tools import ToolRunner
+from agentgym.core.tools import Tool, ToolRunner
 from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.environment import Environment
+from agentgym.scenarios.wording import read_json
 
 
 class ConfiguredScenario(Scenario):
@@ -54,3 +55,18 @@ class GeneratedScenario(ConfiguredScenario):
         """See `Scenario`. The n-th task doesn't depend on `count`."""
         names = [f"{split}-{seed}-{i}" for i in range(count)]
         return [self.make_task(split, random.Random(name), name) for name in names]
+
+
+def read_tools(package: str, functions: Mapping[str, Callable[..., Any]]) -> list[Tool]:
+    """Reads a scenario's tools from `data/tools.json`.
+
+    The file has their definitions, as a model sees them.
+
+    Args:
+        package: The package whose `data` folder contains the file.
+        functions: What runs each tool, by the tool's name.
+    """
+    return [
+        Tool(**definition, function=functions[definition["name"]], takes_world=True)
+        for definition in read_json(package, "tools.json")
+    ]
