@@ -38,13 +38,13 @@ from agentgym.scenarios.data_analysis.charts import (
 )
 from agentgym.scenarios.data_analysis.datasets import (
     DATASETS,
+    DOMAINS,
     DatasetSpec,
     Table,
     draw,
     open_table,
 )
 from agentgym.scenarios.data_analysis.environment import DataAnalysisEnvironment
-from agentgym.scenarios.data_analysis.names import DOMAINS
 from agentgym.scenarios.data_analysis.plan import Milestone, wrong_arguments
 from agentgym.scenarios.data_analysis.scenario import DataAnalysis
 from agentgym.scenarios.data_analysis.tools import TOOLS, World

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from agentgym.core.task import Split, Task
+from agentgym.core.task import Message, Split, Task
 from agentgym.core.tools import Tool, ToolRunner
 from agentgym.scenarios.base import Scenario
 from agentgym.scenarios.environment import Environment
@@ -70,3 +70,11 @@ def read_tools(package: str, functions: Mapping[str, Callable[..., Any]]) -> lis
         Tool(**definition, function=functions[definition["name"]], takes_world=True)
         for definition in read_json(package, "tools.json")
     ]
+
+
+def opening(system_prompt: str, request: str) -> tuple[Message, ...]:
+    """The messages that open a task's conversation."""
+    return (
+        {"role": "system", "content": system_prompt},
+        {"role": "user", "content": request},
+    )

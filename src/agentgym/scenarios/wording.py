@@ -1,4 +1,19 @@
-"""Helpers to word tasks: data files, alternatives, typos and splits."""
+"""Helpers to word tasks: data files, templates, typos and splits.
+
+A template is a sentence with two kinds of variation:
+
+- slots in braces, filled from the task: `{order}`, `{file}`;
+- alternatives in square brackets, one of which is chosen: `[Can|Could] you help?`. An
+  alternative may be empty, as in `[Please |]cancel {order}.`; brackets don't nest.
+
+Each split has its own file of templates in `data`: a line `## key` starts a kind of
+sentence, each further line is one template. Every expansion must be something that a
+user could write, and make its intent clear by itself.
+
+Templates were put into splits by a hash, after near twins (sharing 60% of the content
+words of their first alternatives, slots aside, or 75% of any) had been put together
+into training. Tests hold both. Add a template to one split only.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +22,7 @@ import json
 import random
 import re
 from collections.abc import Sequence
+from functools import cache
 from importlib import resources
 from typing import Any, TypeVar
 
@@ -49,6 +65,48 @@ def sections(package: str, name: str) -> list[list[str]]:
         elif line and not line.startswith("#"):
             found[-1].append(line)
     return found
+
+
+def word_lists(package: str, name: str) -> dict[str, list[str]]:
+    """Reads a data file of lists: by key, items with commas between them."""
+    found = sections(package, name)
+    return {key: " ".join(lines).split(", ") for key, *lines in found}
+
+
+@cache
+def templates(package: str, stem: str, split: Split) -> dict[str, list[str]]:
+    """The templates of a split, in `data/STEM_SPLIT.txt`, by kind of sentence."""
+    found = sections(package, f"{stem}_{split}.txt")
+    return {key: lines for key, *lines in found}
+
+
+class Phrasebook:
+    """Words a task from the templates of its split; see `templates`."""
+
+    def __init__(
+        self, package: str, stem: str, split: Split, rng: random.Random
+    ) -> None:
+        self._templates = templates(package, stem, split)
+        self._rng = rng
+
+    def say(self, key: str, /, **slots: str) -> str:
+        """One wording of a kind of sentence, with its slots filled and a full stop."""
+        text = chosen(self._rng.choice(self._templates[key]), self._rng)
+        text = text.format(**slots)
+        return text if text.endswith((".", "?", "!", ",", ")")) else f"{text}."
+
+    def request(self, where: Sequence[str], what: Sequence[str], opener: float) -> str:
+        """Joins the sentences about files and about the work, in either order.
+
+        Args:
+            where: Sentences that name files.
+            what: Sentences that say what is wanted.
+            opener: Share of requests that begin with an opener.
+        """
+        parts = [*where, *what] if self._rng.random() < 0.5 else [*what, *where]
+        if self._rng.random() < opener:
+            parts.insert(0, self.say("opener"))
+        return " ".join(parts)
 
 
 def chosen(template: str, rng: random.Random) -> str:

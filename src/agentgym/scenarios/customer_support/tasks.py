@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 from agentgym.core.task import Difficulty, Split, Task
-from agentgym.scenarios.customer_support.drafts import Draft
 from agentgym.scenarios.customer_support.goals import Goal, Issue, ShopSpec
-from agentgym.scenarios.customer_support.intents import INTENTS, PAIRABLE
+from agentgym.scenarios.customer_support.intents import INTENTS, PAIRABLE, Draft
 from agentgym.scenarios.customer_support.language import Speaker
+from agentgym.scenarios.planned import opening
 from agentgym.scenarios.wording import closed
 
 SYSTEM_PROMPT = (
@@ -37,10 +37,7 @@ def make_task(split: Split, rng: random.Random, task_id: str) -> Task:
     best = sum(len(i.plan) + _preparation(i, draft) for i in issues) + 1
     return Task(
         id=task_id,
-        messages=(
-            {"role": "system", "content": SYSTEM_PROMPT},
-            {"role": "user", "content": text},
-        ),
+        messages=opening(SYSTEM_PROMPT, text),
         world=ShopSpec(draft.rows, issues),
         goal=Goal(issues, draft.email, draft.answers),
         best_steps=best,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from agentgym.scenarios.customer_support.knowledge import ARTICLES
+from agentgym.scenarios.customer_support.language import ARTICLES
 
 TODAY = "2026-06-15"
 

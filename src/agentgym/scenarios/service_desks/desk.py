@@ -7,14 +7,15 @@ and `courses`: the right calls for each possible state of the world.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from typing import Any
 
 from agentgym.core.task import Split
+from agentgym.scenarios.wording import read_json
 
+_PACKAGE = "agentgym.scenarios.service_desks"
 _VALIDATION = ("internet", "museum")
 _HELDOUT = ("hotel", "hr")
 
@@ -67,7 +68,7 @@ def desk_names(split: Split) -> list[str]:
         return list(_VALIDATION)
     if split == "heldout":
         return list(_HELDOUT)
-    folder = resources.files(__package__) / "data"
+    folder = resources.files(_PACKAGE) / "data"
     names = (f.name.removesuffix(".json") for f in folder.iterdir())
     kept = {*_VALIDATION, *_HELDOUT}
     return sorted(n for n in names if n not in kept and not n.startswith("_"))
@@ -76,7 +77,7 @@ def desk_names(split: Split) -> list[str]:
 @lru_cache(maxsize=64)
 def load_desk(name: str) -> Desk:
     """Reads a desk."""
-    value = _read(f"{name}.json")
+    value = read_json(_PACKAGE, f"{name}.json")
     return Desk(
         name,
         value["system"],
@@ -89,7 +90,7 @@ def load_desk(name: str) -> Desk:
 @lru_cache(maxsize=1)
 def load_chatter() -> dict[str, list[str]]:
     """Texts that users write around a request, at any desk."""
-    chatter: dict[str, list[str]] = _read("_chatter.json")
+    chatter: dict[str, list[str]] = read_json(_PACKAGE, "_chatter.json")
     return chatter
 
 
@@ -105,8 +106,3 @@ def _intent(value: dict[str, Any]) -> Intent:
         value.get("asks", ""),
         tuple(value.get("replies", ())),
     )
-
-
-def _read(name: str) -> Any:
-    text = (resources.files(__package__) / "data" / name).read_text(encoding="utf-8")
-    return json.loads(text)
