@@ -21,9 +21,9 @@ from agentgym.core.task import DIFFICULTIES, SPLITS, Split, Task
 from agentgym.core.tools import FailureKind, ToolCall, ToolError, ToolRunner, tool_map
 from agentgym.core.trajectory import Trajectory
 from agentgym.errors import MissingExtraError
+from agentgym.scenarios import planned
 from agentgym.scenarios.checker import check_scenario
 from agentgym.scenarios.checker.bench import play
-from agentgym.scenarios.code_review import scenario as scenario_module
 from agentgym.scenarios.code_review import tools
 from agentgym.scenarios.code_review.analysis import Analysis, analyse, analyses
 from agentgym.scenarios.code_review.environment import CodeReviewEnvironment
@@ -36,7 +36,7 @@ from agentgym.scenarios.code_review.guide import (
     page_of,
     search,
 )
-from agentgym.scenarios.code_review.plan import CHECKS, Comment, Milestone
+from agentgym.scenarios.code_review.plan import CHECKS, Comment
 from agentgym.scenarios.code_review.scenario import CodeReview
 from agentgym.scenarios.code_review.submissions import (
     SUBMISSIONS,
@@ -45,6 +45,7 @@ from agentgym.scenarios.code_review.submissions import (
     unmarked,
 )
 from agentgym.scenarios.code_review.tools import TOOLS, World
+from agentgym.scenarios.planned import Milestone
 
 CODE = """\
 import hashlib
@@ -753,7 +754,7 @@ def test_the_same_seed_is_the_same_in_another_process(scenario: CodeReview) -> N
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scenario_module, "find_spec", lambda name: None)
+    monkeypatch.setattr(planned, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"agentgym\[review\]"):
         CodeReview()
 

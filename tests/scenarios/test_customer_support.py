@@ -17,13 +17,13 @@ from agentgym.core.task import SPLITS, Split, Task
 from agentgym.core.tools import FailureKind, ToolCall, ToolError, ToolRunner, tool_map
 from agentgym.scenarios.checker import check_scenario
 from agentgym.scenarios.customer_support import tools as shop
-from agentgym.scenarios.customer_support.goals import Milestone
 from agentgym.scenarios.customer_support.language import ARTICLES, ENTITIES, PRODUCTS
 from agentgym.scenarios.customer_support.scenario import (
     CustomerSupport,
     CustomerSupportEnvironment,
 )
 from agentgym.scenarios.customer_support.world import REFUND_WINDOWS, World
+from agentgym.scenarios.planned import Milestone
 from agentgym.scenarios.wording import split_of
 
 ADA, BOB = "ada@example.com", "bob@example.com"
@@ -386,7 +386,7 @@ def _entities(tasks: list[Task]) -> dict[str, set[str]]:
             value
             for issue in task.goal.issues
             for step in issue.plan
-            for name, value in step.arguments
+            for name, value in step.arguments.items()
             if name == "article"
         }
         said = [task.messages[1]["content"], *task.goal.answers.values()]

@@ -21,12 +21,11 @@ from agentgym.scenarios.code_review.plan import (
     SYSTEM_PROMPT,
     Goal,
     Issue,
-    Milestone,
     cost_of,
     verdict_on,
 )
 from agentgym.scenarios.code_review.submissions import Submission, submissions
-from agentgym.scenarios.planned import opening
+from agentgym.scenarios.planned import Milestone, opening
 from agentgym.scenarios.wording import Phrasebook
 
 _FULL, _BOTH, _DECOY, _SUGGEST, _OPENER = 0.35, 0.8, 0.2, 0.25, 0.3

@@ -11,15 +11,7 @@ from typing import Any
 
 from agentgym.scenarios.customer_support.tools import TOOLS, WRITING_TOOLS
 from agentgym.scenarios.customer_support.world import Rows, World
-
-
-@dataclass(frozen=True, slots=True)
-class Milestone:
-    """One thing to do: call a tool with these arguments, or ask for something."""
-
-    tool: str
-    arguments: tuple[tuple[str, Any], ...] = ()
-    ask: str = ""
+from agentgym.scenarios.planned import Milestone
 
 
 @dataclass(slots=True)
@@ -71,7 +63,7 @@ class ShopSpec:
         for milestone in (m for issue in self.issues for m in issue.plan):
             function = functions.get(milestone.tool)
             if function is not None and milestone.tool in WRITING_TOOLS:
-                function(world, **dict(milestone.arguments))
+                function(world, **milestone.arguments)
         effects = world.effects()
         world.close()
         return effects

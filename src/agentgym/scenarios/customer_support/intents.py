@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentgym.scenarios.customer_support.goals import Issue, Milestone
+from agentgym.scenarios.customer_support.goals import Issue
 from agentgym.scenarios.customer_support.language import ENTITIES, Speaker
 from agentgym.scenarios.customer_support.world import REFUND_WINDOWS, TODAY
+from agentgym.scenarios.planned import Milestone
 from agentgym.scenarios.wording import closed
 
 
@@ -334,4 +335,4 @@ PAIRABLE: dict[str, Intent] = {
 
 
 def _call(tool: str, **arguments: Any) -> Milestone:
-    return Milestone(tool, tuple(arguments.items()))
+    return Milestone(tool, arguments)

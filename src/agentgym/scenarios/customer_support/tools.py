@@ -40,73 +40,56 @@ _STOPWORDS = frozenset(
 
 def lookup_order(world: World, order_id: str) -> dict[str, Any]:
     """Status, content, price, address and account of one order."""
-    row = _order(world, order_id)
-    product, category, price, in_stock = _item(world, order_id)
+    order, item = _order(world, order_id), _item(world, order_id)
     return {
         "order_id": order_id,
-        "order_status": row["status"],
-        "product": product,
-        "category": category,
-        "price": price,
-        "shipping_fee": row["shipping_fee"],
-        "total": row["total"],
-        "in_stock": bool(in_stock),
-        "delivery_address": row["address"],
-        "account_email": row["email"],
-        "placed_on": row["placed_on"],
+        "order_status": order["status"],
+        "product": item["product"],
+        "category": item["category"],
+        "price": item["price"],
+        "shipping_fee": order["shipping_fee"],
+        "total": order["total"],
+        "in_stock": bool(item["in_stock"]),
+        "delivery_address": order["address"],
+        "account_email": order["email"],
+        "placed_on": order["placed_on"],
     }
 
 
 def find_orders(world: World, email: str) -> dict[str, Any]:
     """All orders of an account."""
-    customer = world.row("SELECT name FROM customers WHERE email = ?", email)
-    if customer is None:
-        raise ToolError(f"no account with the e-mail address {email}")
-    rows = world.rows(
-        "SELECT o.order_id, i.product, o.placed_on FROM orders o "
-        "JOIN items i USING (order_id) WHERE o.email = ? ORDER BY o.placed_on DESC",
-        email,
-    )
     return {
-        "customer": customer[0],
-        "orders": [
-            {"order_id": order_id, "product": product, "placed_on": placed_on}
-            for order_id, product, placed_on in rows
-        ],
+        "customer": _account(world, email),
+        "orders": world.records(
+            "SELECT o.order_id, i.product, o.placed_on FROM orders o "
+            "JOIN items i USING (order_id) WHERE o.email = ? ORDER BY o.placed_on DESC",
+            email,
+        ),
     }
 
 
 def track_shipment(world: World, order_id: str) -> dict[str, Any]:
     """Where the parcel of an order is."""
     _order(world, order_id)
-    row = world.row(
-        "SELECT carrier, status, location, expected_on FROM shipments "
-        "WHERE order_id = ?",
+    found = world.record(
+        "SELECT order_id, carrier, status AS parcel_status, location, expected_on "
+        "FROM shipments WHERE order_id = ?",
         order_id,
     )
-    if row is None:
-        return {"order_id": order_id, "parcel_status": "not_shipped_yet"}
-    carrier, status, location, expected_on = row
-    return {
-        "order_id": order_id,
-        "carrier": carrier,
-        "parcel_status": status,
-        "location": location,
-        "expected_on": expected_on,
-    }
+    return found or {"order_id": order_id, "parcel_status": "not_shipped_yet"}
 
 
 def check_refund_policy(world: World, order_id: str, reason: str) -> dict[str, Any]:
     """Whether, and how much, money is paid back for an order."""
     order = _order(world, order_id)
-    _, category, price, _ = _item(world, order_id)
+    item = _item(world, order_id)
     window = world.row(
         "SELECT window_days FROM policies WHERE category = ? AND reason = ?",
-        category,
+        item["category"],
         reason,
     )
     if window is None:
-        raise ToolError(f"no policy for {category} and reason {reason}")
+        raise ToolError(f"no policy for {item['category']} and reason {reason}")
     if order["delivered_on"] is None:
         return {"order_id": order_id, "eligible": False, "because": "not_delivered"}
     age = (
@@ -123,7 +106,8 @@ def check_refund_policy(world: World, order_id: str, reason: str) -> dict[str, A
     }
     if result["eligible"]:
         # Who changed their mind pays the shipping; our mistakes are ours to pay.
-        result["refund_amount"] = price if reason == "not_needed" else order["total"]
+        changed_mind = reason == "not_needed"
+        result["refund_amount"] = item["price"] if changed_mind else order["total"]
     return result
 
 
@@ -142,7 +126,7 @@ def issue_refund(world: World, order_id: str, amount: float) -> dict[str, Any]:
 def create_replacement(world: World, order_id: str) -> dict[str, Any]:
     """Sends the article of an order once more, if there is another one."""
     _order(world, order_id)
-    if not _item(world, order_id)[3]:
+    if not _item(world, order_id)["in_stock"]:
         return {"order_id": order_id, "replacement": "out_of_stock"}
     world.write("INSERT INTO replacements VALUES (?)", order_id)
     return {"order_id": order_id, "replacement": "on_its_way"}
@@ -160,8 +144,7 @@ def update_address(world: World, order_id: str, address: str) -> dict[str, Any]:
 
 def reset_password(world: World, email: str) -> dict[str, Any]:
     """Sends a link with which a customer sets a new password."""
-    if world.row("SELECT 1 FROM customers WHERE email = ?", email) is None:
-        raise ToolError(f"no account with the e-mail address {email}")
+    _account(world, email)
     world.write("INSERT INTO password_resets VALUES (?)", email)
     return {"reset_link": "sent"}
 
@@ -208,18 +191,14 @@ def check_payments(world: World, order_id: str) -> dict[str, Any]:
 
 def get_ticket(world: World, ticket_id: str) -> dict[str, Any]:
     """State of a support ticket."""
-    row = world.row(
-        "SELECT subject, status, opened_on FROM tickets WHERE ticket_id = ?", ticket_id
+    ticket = world.record(
+        "SELECT ticket_id, subject, status AS ticket_status, opened_on FROM tickets "
+        "WHERE ticket_id = ?",
+        ticket_id,
     )
-    if row is None:
+    if ticket is None:
         raise ToolError(f"no ticket {ticket_id}")
-    subject, status, opened_on = row
-    return {
-        "ticket_id": ticket_id,
-        "subject": subject,
-        "ticket_status": status,
-        "opened_on": opened_on,
-    }
+    return ticket
 
 
 def send_invoice(world: World, order_id: str, email: str) -> dict[str, Any]:
@@ -233,8 +212,7 @@ def update_subscription(
     world: World, email: str, channel: str, action: str
 ) -> dict[str, Any]:
     """Switches marketing through one channel on or off."""
-    if world.row("SELECT 1 FROM customers WHERE email = ?", email) is None:
-        raise ToolError(f"no account with the e-mail address {email}")
+    _account(world, email)
     world.write(
         "INSERT INTO subscriptions VALUES (?, ?, ?) "
         "ON CONFLICT DO UPDATE SET subscribed = excluded.subscribed",
@@ -252,33 +230,25 @@ def escalate(world: World, reason: str) -> dict[str, Any]:
 
 
 def _order(world: World, order_id: str) -> dict[str, Any]:
-    row = world.row(
-        "SELECT status, email, placed_on, delivered_on, address, shipping_fee, total "
-        "FROM orders WHERE order_id = ?",
-        order_id,
-    )
-    if row is None:
+    order = world.record("SELECT * FROM orders WHERE order_id = ?", order_id)
+    if order is None:
         raise ToolError(f"no order {order_id}")
-    names = (
-        "status",
-        "email",
-        "placed_on",
-        "delivered_on",
-        "address",
-        "shipping_fee",
-        "total",
-    )
-    return dict(zip(names, row, strict=True))
+    return order
 
 
-def _item(world: World, order_id: str) -> tuple[Any, ...]:
-    row = world.row(
-        "SELECT product, category, price, in_stock FROM items WHERE order_id = ?",
-        order_id,
-    )
-    if row is None:
+def _item(world: World, order_id: str) -> dict[str, Any]:
+    item = world.record("SELECT * FROM items WHERE order_id = ?", order_id)
+    if item is None:
         raise ToolError(f"order {order_id} has no items")
-    return row
+    return item
+
+
+def _account(world: World, email: str) -> str:
+    """The name of the customer with an account."""
+    customer = world.row("SELECT name FROM customers WHERE email = ?", email)
+    if customer is None:
+        raise ToolError(f"no account with the e-mail address {email}")
+    return str(customer[0])
 
 
 def _change_unshipped(

@@ -99,6 +99,16 @@ class World:
         row: tuple[Any, ...] | None = self.db.execute(query, values).fetchone()
         return row
 
+    def record(self, query: str, *values: Any) -> dict[str, Any] | None:
+        """The first row of a query, by the names of its columns."""
+        return next(iter(self.records(query, *values)), None)
+
+    def records(self, query: str, *values: Any) -> list[dict[str, Any]]:
+        """All rows of a query, by the names of its columns."""
+        cursor = self.db.execute(query, values)
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor]
+
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         """All rows of a query."""
         return self.db.execute(query, values).fetchall()

@@ -18,9 +18,9 @@ from agentgym.scenarios.data_analysis.datasets import (
     Table,
     open_table,
 )
-from agentgym.scenarios.data_analysis.plan import SYSTEM_PROMPT, Goal, Milestone
+from agentgym.scenarios.data_analysis.plan import SYSTEM_PROMPT, Goal
 from agentgym.scenarios.data_analysis.tools import TOOLS, World
-from agentgym.scenarios.planned import opening
+from agentgym.scenarios.planned import Milestone, opening
 from agentgym.scenarios.wording import Phrasebook, read_json
 
 _PACKAGE = "agentgym.scenarios.data_analysis"

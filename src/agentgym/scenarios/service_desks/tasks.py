@@ -25,7 +25,6 @@ _CLOSING = 0.3
 _MISSPELT = 0.08
 """Shares of messages with such an element."""
 
-
 _NAMES = word_lists("agentgym.scenarios.service_desks", "_values.txt")
 _ATOM = re.compile(r"(\[A-Z\]|\[0-9\]|[A-Za-z0-9-])(?:\{(\d+)\})?")
 
