@@ -10,6 +10,7 @@ a message. `{product}` stands for a singular noun without an article, so templat
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
@@ -146,13 +147,12 @@ class Speaker:
     def _one(self, kind: str) -> str:
         return self.rng.choice(_entities(self.split)[kind])
 
-    def _fresh(self, draw: object) -> _T:  # type: ignore[type-var]
-        assert callable(draw)
+    def _fresh(self, draw: Callable[[], _T]) -> _T:
         while True:
             value = draw()
             if str(value) not in self._used:
                 self._used.add(str(value))
-                return value  # type: ignore[no-any-return]
+                return value
 
 
 @cache

@@ -16,8 +16,13 @@ from agentgym.core.tools import (
     ToolResult,
 )
 from agentgym.scenarios.customer_support import tools as shop
-from agentgym.scenarios.customer_support.goals import Goal, Issue, ShopSpec
-from agentgym.scenarios.customer_support.tasks import SYSTEM_PROMPT, make_task
+from agentgym.scenarios.customer_support.intents import Issue
+from agentgym.scenarios.customer_support.tasks import (
+    SYSTEM_PROMPT,
+    Goal,
+    ShopSpec,
+    make_task,
+)
 from agentgym.scenarios.customer_support.world import World
 from agentgym.scenarios.environment import RIGHT, Verdict, questions
 from agentgym.scenarios.planned import (

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 from agentgym.core.task import Difficulty, Split, Task
-from agentgym.scenarios.customer_support.goals import Goal, Issue, ShopSpec
-from agentgym.scenarios.customer_support.intents import INTENTS, PAIRABLE, Draft
+from agentgym.scenarios.customer_support.intents import INTENTS, PAIRABLE, Draft, Issue
 from agentgym.scenarios.customer_support.language import Speaker
+from agentgym.scenarios.customer_support.tools import TOOLS, WRITING_TOOLS
+from agentgym.scenarios.customer_support.world import Rows, World
 from agentgym.scenarios.planned import opening
 from agentgym.scenarios.wording import closed
 
@@ -15,6 +19,45 @@ SYSTEM_PROMPT = (
     "You work in the customer service of an online shop. Solve the customer's request "
     "with the tools. Ask if something is missing. Close with a short answer."
 )
+
+
+@dataclass(slots=True)
+class Goal:
+    """How an episode is judged.
+
+    Attributes:
+        answers: What the customer says when asked for "order_id", "email", "address".
+    """
+
+    issues: list[Issue]
+    email: str
+    answers: dict[str, str]
+
+
+class ShopSpec:
+    """From which a task's world is built, as often as it is needed."""
+
+    def __init__(self, rows: Rows, issues: list[Issue]) -> None:
+        self.rows = rows
+        self.issues = issues
+
+    @cached_property
+    def image(self) -> bytes:
+        """The database that an episode opens."""
+        return World.image(self.rows)
+
+    @cached_property
+    def expected_effects(self) -> frozenset[tuple[Any, ...]]:
+        """What the world looks like after the right course, found by taking it."""
+        functions = {tool.name: tool.function for tool in TOOLS}
+        world = World(self.image)
+        for milestone in (m for issue in self.issues for m in issue.plan):
+            function = functions.get(milestone.tool)
+            if function is not None and milestone.tool in WRITING_TOOLS:
+                function(world, **milestone.arguments)
+        effects = world.effects()
+        world.close()
+        return effects
 
 
 def make_task(split: Split, rng: random.Random, task_id: str) -> Task:
