@@ -7,6 +7,7 @@ and `courses`: the right calls for each possible state of the world.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
@@ -34,11 +35,11 @@ class Intent:
     """Something that users want."""
 
     name: str
-    requests: tuple[str, ...]
-    courses: tuple[tuple[Due, ...], ...]
-    vague: tuple[str, ...] = ()
+    requests: Sequence[str]
+    courses: Sequence[Sequence[Due]]
+    vague: Sequence[str] = ()
     asks: str = ""
-    replies: tuple[str, ...] = ()
+    replies: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +53,9 @@ class Desk:
 
     name: str
     system: str
-    tools: tuple[dict[str, Any], ...]
+    tools: Sequence[dict[str, Any]]
     values: dict[str, dict[str, Any]]
-    intents: tuple[Intent, ...]
+    intents: Sequence[Intent]
 
     def about(self, tool: str, parameter: str) -> str:
         """How a question to the user names a parameter."""
@@ -81,9 +82,9 @@ def load_desk(name: str) -> Desk:
     return Desk(
         name,
         value["system"],
-        tuple(value["tools"]),
+        value["tools"],
         value["values"],
-        tuple(_intent(intent) for intent in value["intents"]),
+        [_intent(**intent) for intent in value["intents"]],
     )
 
 
@@ -94,15 +95,9 @@ def load_chatter() -> dict[str, list[str]]:
     return chatter
 
 
-def _intent(value: dict[str, Any]) -> Intent:
-    return Intent(
-        value["name"],
-        tuple(value["requests"]),
-        tuple(
-            tuple(Due(call["call"], call["with"], call["gives"]) for call in course)
-            for course in value["courses"]
-        ),
-        tuple(value.get("vague", ())),
-        value.get("asks", ""),
-        tuple(value.get("replies", ())),
-    )
+def _intent(courses: list[list[dict[str, Any]]], **value: Any) -> Intent:
+    plans = [
+        [Due(call["call"], call["with"], call["gives"]) for call in course]
+        for course in courses
+    ]
+    return Intent(courses=plans, **value)
