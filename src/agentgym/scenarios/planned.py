@@ -30,10 +30,10 @@ class ConfiguredScenario(Scenario):
     """The modules that come with it."""
 
     def __init__(self, **options: Any) -> None:
-        """Makes the scenario.
+        """Creates the scenario.
 
         Raises:
-            MissingExtraError: A module that it needs isn't installed.
+            MissingExtraError: The packages that the tools need aren't installed.
         """
         super().__init__(**options)
         if not all(map(find_spec, self.needs)):
@@ -77,7 +77,7 @@ class GeneratedScenario(ConfiguredScenario):
 
 @dataclass(frozen=True, slots=True)
 class Milestone:
-    """One decision of a task's plan: a call, or something to ask the user for."""
+    """One step of a task's plan: a call, or a value to ask the user for."""
 
     tool: str
     arguments: Mapping[str, Any] = field(default_factory=dict)

@@ -71,14 +71,14 @@ BUILTIN = {
     ),
     "code_review": ScenarioInfo(
         name="code_review",
-        description="Reviewer of Python code: bugs, speed, security, style",
+        description="Reviews Python code: bugs, speed, security, style",
         difficulty="medium",
         estimated_time="two minutes",
         path="agentgym.scenarios.code_review.scenario:CodeReview",
     ),
     "data_analysis": ScenarioInfo(
         name="data_analysis",
-        description="Analyst of data files: filters, groups, statistics, charts",
+        description="Analyses data files: filters, groups, statistics, charts",
         difficulty="medium",
         estimated_time="three minutes",
         path="agentgym.scenarios.data_analysis.scenario:DataAnalysis",

@@ -10,7 +10,7 @@ from agentgym.errors import UsageError
 
 # The text of examples/custom_scenario.py; docs/writing-a-scenario.md explains it.
 _SKELETON = '''\
-"""A scenario of your own, complete: run this file to train on it."""
+"""A complete scenario: run this file to train on it."""
 
 import random
 

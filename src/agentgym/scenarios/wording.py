@@ -7,12 +7,12 @@ A template is a sentence with two kinds of variation:
   alternative may be empty, as in `[Please |]cancel {order}.`; brackets don't nest.
 
 Each split has its own file of templates in `data`: a line `## key` starts a kind of
-sentence, each further line is one template. Every expansion must be something that a
-user could write, and make its intent clear by itself.
+sentence, each following line is one template. Every expansion is a message that a user
+could send, with a clear intent.
 
-Templates were put into splits by a hash, after near twins (sharing 60% of the content
-words of their first alternatives, slots aside, or 75% of any) had been put together
-into training. Tests hold both. Add a template to one split only.
+A hash decided each template's split, except that near duplicates (sharing 60% of the
+content words of their first alternatives, slots aside, or 75% of any) all went into
+training. Tests check both. Add a template to one split only.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Phrasebook:
         self._rng = rng
 
     def say(self, key: str, /, **slots: str) -> str:
-        """One wording of a kind of sentence, with its slots filled and a full stop."""
+        """A phrasing of a kind of sentence, with its slots filled and a full stop."""
         text = chosen(self._rng.choice(self._templates[key]), self._rng)
         text = text.format(**slots)
         return text if text.endswith((".", "?", "!", ",", ")")) else f"{text}."

@@ -1,1 +1,1 @@
-"""Code review: Python submissions, analysed by tools and never executed."""
+"""The code_review scenario: Python submissions, analysed by tools, never executed."""

@@ -1,8 +1,8 @@
-"""Analyses of submissions: by ruff, by bandit, and by checks of our own.
+"""Analyses of submissions with ruff, bandit and our own checks.
 
-Code under review is read, never imported and never run. All submissions of a split are
-analysed together, when the first is asked for: ruff is a program, and starting it for
-each file would cost more than all the rest.
+Code under review is read, but never imported or run. All submissions of a split are
+analysed together when the first one is needed: starting ruff for each file would take
+longer than everything else.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _RUFF: dict[Category, tuple[str, ...]] = {
     "performance": ("PERF",),
     "bug": ("B", "F"),
 }
-"""Rules of ruff by category; the first that fits counts."""
+"""Ruff's rules by category; the first match counts."""
 _UNHEEDED = ("B4", "B603", "B607")
-"""Rules of bandit that speak against any import or use of subprocess and the like."""
+"""Bandit's rules against any import or use of subprocess and similar modules."""
 _SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """What a tool reports.
+    """A tool's finding.
 
     Attributes:
-        rule: The tool's code for it.
-        problem: Its name in the guide, or the tool's own name for it.
-        place: What surrounds it.
-        fix: What ruff would write instead; "" if it has no fix.
+        rule: The tool's code of the rule.
+        problem: The problem's name in the guide, or the tool's name for it.
+        place: The kind of place where it is.
+        fix: Ruff's fix; "" if it has none.
     """
 
     line: int
@@ -56,20 +56,20 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What all tools have to say of one file."""
+    """All tools' findings in one file."""
 
     text: str
     facts: Facts
     findings: tuple[Finding, ...]
 
     def of(self, category: Category) -> list[Finding]:
-        """Findings of a category, by line."""
+        """The findings of a category, by line."""
         return [f for f in self.findings if f.category == category]
 
 
 @lru_cache(maxsize=len(SPLITS))
 def analyses(split: Split) -> Mapping[str, Analysis]:
-    """Analyses of all files of a split, by name."""
+    """The analyses of all files of a split, by name."""
     return analyse([submission.files for submission in submissions(split)])
 
 
@@ -77,8 +77,8 @@ def analyse(groups: Iterable[Mapping[str, str]]) -> dict[str, Analysis]:
     """Analyses files.
 
     Args:
-        groups: Texts by name, one mapping for each submission; files of one submission
-            know each other, and no name may be in two.
+        groups: One mapping of names to texts per submission; files of one submission
+            may import each other, and names must be unique over all submissions.
     """
     groups = list(groups)
     reports: dict[str, list[Report]] = {name: [] for g in groups for name in g}
@@ -133,7 +133,7 @@ def _ruff(folder: Path) -> Iterator[tuple[str, Report]]:
 
 
 def _bandit(folder: Path, names: Iterable[str]) -> Iterator[tuple[str, Report]]:
-    # It tells its log about every file.
+    # Bandit logs a line for every file.
     logging.getLogger("bandit").setLevel(logging.CRITICAL)
     from bandit.core.config import BanditConfig
     from bandit.core.manager import BanditManager

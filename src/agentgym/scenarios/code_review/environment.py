@@ -1,4 +1,4 @@
-"""One review at a time: the submission, the tools and the judge."""
+"""The environment of code_review: the submission, the tools and the judge."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from agentgym.scenarios.environment import RIGHT, Verdict
 from agentgym.scenarios.planned import PlannedEnvironment
 
 _EXPLANATION, _WASTE = 0.25, 0.25
-"""Shares of a solved task's outcome that hang on what comments name, and on costs."""
+"""Shares of a solved task's outcome that depend on comments' details, and on costs."""
 _FALSE = 0.25
-"""What a false comment costs where the task is not solved."""
+"""The cost of a false comment in an unsolved task."""
 
 
 class CodeReviewEnvironment(PlannedEnvironment):
-    """One review at a time."""
+    """Plays one review at a time."""
 
     world: World
 
@@ -29,27 +29,27 @@ class CodeReviewEnvironment(PlannedEnvironment):
         return TOOLS
 
     def reset_task(self, task: Task, seed: int = 0) -> None:
-        """Puts the submission on the desk."""
+        """See `Environment`; also selects the submission."""
         super().reset_task(task, seed)
         goal: Goal = task.goal
         self._goal = goal
         self._left = list(goal.checks)
         self._open = list(goal.issues)
-        # Where the review stood before the call that is judged.
+        # The state of the review before the judged call.
         self._checked: tuple[str, Category] | None = None
         self._looked_up: set[str] = set()
         self._suggested = False
 
     def make_world(self, task: Task) -> World:
-        """Nothing checked yet; analyses are shared and never change."""
+        """A new review; analyses are shared and never change."""
         spec: ReviewSpec = task.world
         return World(spec.analyses(), spec.submitted, spec.house)
 
     def judge_call(self, call: ToolCall, result: ToolResult) -> Verdict:
-        """A call is right if the review cannot do without it at this point.
+        """A call is right if the review needs it at this point.
 
-        What a check found is to be dealt with before the next check; beyond that, the
-        order is free.
+        The agent has to handle a check's findings before the next check; apart from
+        that, any order is right.
         """
         if result.failure in (FailureKind.UNKNOWN_TOOL, FailureKind.BAD_ARGUMENTS):
             return Verdict(False, result.failure)
@@ -73,7 +73,7 @@ class CodeReviewEnvironment(PlannedEnvironment):
         return self.world.verdict is not None
 
     def outcome(self) -> tuple[bool, float]:
-        """Judged by comments and verdict, and by what the tools cost."""
+        """Judged by comments, verdict and the cost of the tools."""
         goal, world = self._goal, self.world
         score = goal.score(world.comments)
         right = world.verdict == goal.verdict and not score.false and not self._left
@@ -90,7 +90,7 @@ class CodeReviewEnvironment(PlannedEnvironment):
     def _judge_check(self, call: ToolCall, result: ToolResult) -> Verdict:
         check = call.name, call.arguments["file"]
         due = self._left
-        # What the code calls for is known only after it was analysed.
+        # The agent can know which checks the code needs only after analysing it.
         if due and due[0][0] == "analyze_code":
             due = due[:1]
         if self._unfinished():
@@ -112,7 +112,7 @@ class CodeReviewEnvironment(PlannedEnvironment):
         made = Comment(self._checked[0], **call.arguments)
         issue = next((i for i in here if i.line == made.line), None)
         if issue is None:
-            # Judged by the first, which is the one that the sheet shows.
+            # Judged by the first issue, which is the one on the sheet.
             return _told(["line", *here[0].misnamed(made)])
         misnamed = issue.misnamed(made)
         if result.ok and "category" not in misnamed:
@@ -140,17 +140,17 @@ class CodeReviewEnvironment(PlannedEnvironment):
             ready = False
         if ready and call.name == self._goal.verdict:
             return RIGHT
-        # What was decided cannot be taken back.
+        # A verdict can't be undone.
         return Verdict(False, FailureKind.WRONG_TOOL, harmful=result.ok)
 
-    # Where the review stands -----------------------------------------------------
+    # The state of the review -----------------------------------------------------
 
     def _unfinished(self) -> bool:
-        """Whether the last check found something that is not dealt with."""
+        """Whether the last check has unhandled findings."""
         return bool(self._known_issues(self._open) or self._due_topics())
 
     def _known_issues(self, issues: Iterable[Issue]) -> list[Issue]:
-        """Those that the last check showed, and that are known to be issues."""
+        """The issues that the last check showed and the agent can recognise."""
         return [
             issue
             for issue in issues
@@ -159,7 +159,7 @@ class CodeReviewEnvironment(PlannedEnvironment):
         ]
 
     def _due_topics(self) -> set[str]:
-        """House rules about what the last check found that were not looked up."""
+        """House rules for the last check's findings that weren't looked up yet."""
         if self._checked is None or self._checked[1] != "style":
             return set()
         return set(self._goal.topics.get(self._checked[0], ())) - self._looked_up

@@ -1,8 +1,8 @@
-"""The reviewer's guide: what problems there are, how they weigh, what to do about them.
+"""The reviewer's guide: all problems, their severity, and advice.
 
-`data/guide.txt` is the corpus that `search_documentation` searches, and by which
-comments are judged. Which rule finds a problem is the tools' affair; what it means is
-said there.
+They are in `data/guide.txt`: `search_documentation` searches this corpus, and comments
+are judged by it. The tools know which rule finds a problem; the guide explains what it
+means.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Problem:
     """A kind of problem.
 
     Attributes:
-        rules: Codes under which the tools report it: those of ruff and bandit, and
-            those with an A of our own checks.
-        advice: What it is, and what to do instead.
-        house: Whether each project rules for itself if it is one.
+        rules: The tools' codes for it: from ruff, from bandit, and with an A from our
+            own checks.
+        advice: What the problem is, and what to do instead.
+        house: Whether each project decides for itself if this is a problem.
     """
 
     category: Category
@@ -53,7 +53,7 @@ PROBLEMS = {
     name: _problem(*lines)
     for name, *lines in sections("agentgym.scenarios.code_review", "guide.txt")
 }
-"""All problems by name. A name has no digit and no space."""
+"""All problems by name. Names contain no digits and no spaces."""
 
 HOUSE_TOPICS = tuple(name for name, problem in PROBLEMS.items() if problem.house)
 PROBLEM_OF = {
@@ -61,20 +61,20 @@ PROBLEM_OF = {
     for name, problem in PROBLEMS.items()
     for rule in problem.rules
 }
-"""Name of a problem by category and rule."""
+"""The name of a problem, by category and rule."""
 
 
 def page_of(problem: str) -> str:
-    """The page of the guide on which a problem stands."""
+    """The guide's page about a problem."""
     return f"{PROBLEMS[problem].category}/{problem}"
 
 
 def search(query: str) -> str | None:
-    """The problem whose page has most words of the query; None if none has any."""
+    """The problem whose page shares the most words with a query; None without any."""
     wanted = _words(query)
     best, most = None, 0.0
     for name, problem in PROBLEMS.items():
-        # A word of the title says more than one of the text.
+        # Words in the title count more than words in the text.
         title = len(wanted & _words(page_of(name)))
         score = title + 0.1 * len(wanted & _words(problem.advice))
         if score > most:

@@ -1,4 +1,4 @@
-"""Checks that ruff and bandit lack, on syntax trees; nothing is executed."""
+"""Checks on syntax trees that ruff and bandit lack; nothing is executed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Loop = ast.For | ast.AsyncFor | ast.While
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a rule says of a line."""
+    """A rule's finding in a line."""
 
     line: int
     rule: str
@@ -25,7 +25,7 @@ class Report:
 
 
 def in_file(tree: ast.Module) -> Iterator[Report]:
-    """Problems that one file shows by itself."""
+    """Problems within a single file."""
     yield from _past_the_end(tree)
     for function in ast.walk(tree):
         if isinstance(function, _Function):
@@ -33,10 +33,10 @@ def in_file(tree: ast.Module) -> Iterator[Report]:
 
 
 def across_files(name: str, trees: Mapping[str, ast.Module]) -> Iterator[Report]:
-    """Imports and calls in a file that do not fit the other files.
+    """Imports and calls in a file that don't match the other files.
 
     Args:
-        name: Of the file.
+        name: The file's name.
         trees: All files of the submission, by name.
     """
     modules = {other.removesuffix(".py"): tree for other, tree in trees.items()}
@@ -111,7 +111,7 @@ def _past_the_end(tree: ast.Module) -> Iterator[Report]:
 
 
 def _length_of(node: ast.AST) -> str:
-    """What `len` is taken of, dumped; "" if the node is no such call."""
+    """The dumped argument of a `len` call; "" if the node isn't one."""
     is_length = (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
@@ -122,7 +122,7 @@ def _length_of(node: ast.AST) -> str:
 
 
 def _range_past(node: ast.AST) -> str:
-    """Of what `range(len(x) + 1)` goes one too far, dumped."""
+    """The dumped `x` of `range(len(x) + 1)`, which goes one too far; "" otherwise."""
     if not (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
@@ -157,7 +157,7 @@ def _in_loops(function: _Function) -> Iterator[Report]:
 
 
 def _started_as(function: _Function) -> tuple[set[str], set[str]]:
-    """Names that are first a list, and names that are first an empty text."""
+    """Names that start as a list, and names that start as an empty string."""
     lists, texts = set(), set()
     for node in ast.walk(function):
         if not isinstance(node, ast.Assign):
@@ -174,14 +174,14 @@ def _started_as(function: _Function) -> tuple[set[str], set[str]]:
 
 
 def _called(call: ast.Call) -> str:
-    """The last part of the name of what is called."""
+    """The last part of the called function's name."""
     if isinstance(call.func, ast.Attribute):
         return call.func.attr
     return call.func.id if isinstance(call.func, ast.Name) else ""
 
 
 def _slow(node: ast.AST, lists: set[str], texts: set[str]) -> tuple[str, str] | None:
-    """Rule and name of what makes a loop slow; None if nothing does."""
+    """Rule and name of a slow operation in a loop; None if there is none."""
     if isinstance(node, ast.Call):
         name, method = _called(node), isinstance(node.func, ast.Attribute)
         at_front = bool(

@@ -1,4 +1,4 @@
-"""What a review should come to, and how one is judged by it."""
+"""The right result of a review, and how a review is judged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SYSTEM_PROMPT = (
 )
 
 Conclusion = Literal["approve", "request_changes"]
-"""What a review ends with."""
+"""The tools that end a review."""
 
 CHECKS: dict[str, Category] = {
     "detect_bugs": "bug",
@@ -26,7 +26,7 @@ CHECKS: dict[str, Category] = {
     "check_security": "security",
     "run_linter": "style",
 }
-"""The tools that find problems, and of which category."""
+"""The tools that find problems, with their category."""
 COSTS = {
     "analyze_code": 1.0,
     "detect_bugs": 2.0,
@@ -36,12 +36,12 @@ COSTS = {
     "search_documentation": 0.5,
     "suggest_improvements": 0.5,
 }
-"""What a use of a tool costs; comments and verdicts cost nothing."""
+"""The cost of a call; comments and verdicts are free."""
 
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """A problem that the review has to comment on."""
+    """A problem that needs a comment."""
 
     file: str
     line: int
@@ -58,7 +58,7 @@ class Issue:
         return PROBLEMS[self.problem].severity
 
     def misnamed(self, comment: Comment) -> frozenset[str]:
-        """What a comment on its line names wrongly: category, severity, rule."""
+        """The wrong parameters of a comment on its line: category, severity, rule."""
         right = {
             "category": comment.category == self.category,
             "severity": comment.severity == self.severity,
@@ -69,7 +69,7 @@ class Issue:
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """A comment that was made."""
+    """A comment in a review."""
 
     file: str
     line: int
@@ -80,13 +80,13 @@ class Comment:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How good the comments of a review are.
+    """The quality of a review's comments.
 
     Attributes:
-        detected: Issues on whose line stands a comment of their category.
-        false: Comments that stand for no issue.
-        named: What comments on issues name rightly, out of `nameable`: the category,
-            the severity and the rule of each.
+        detected: Issues with a comment of their category on their line.
+        false: Comments that refer to no issue.
+        named: Number of right categories, severities and rules in comments on issues,
+            out of `nameable`.
     """
 
     detected: int
@@ -96,7 +96,7 @@ class Score:
 
     @property
     def explanation(self) -> float:
-        """Share of what comments name that is right; 1 without any."""
+        """Share of right details in comments; 1 without comments."""
         return self.named / self.nameable if self.nameable else 1.0
 
 
@@ -105,14 +105,14 @@ class Goal:
     """How a task is judged.
 
     Attributes:
-        checks: (tool, file) of all checks that the request and the code call for;
-            `analyze_code` comes first if it is among them.
-        issues: To be commented on.
-        topics: House rules that have to be looked up, by file.
-        suggests: Whether an improvement is wanted, and there is something to improve.
-        verdict: What the review ends with.
-        plan: One right course, verdict included.
-        cost: Of that course; no right course costs less.
+        checks: (tool, file) of all checks that the request and the code need;
+            `analyze_code` comes first if included.
+        issues: The issues that need a comment.
+        topics: House rules to look up, by file.
+        suggests: Whether the user wants an improvement and one is possible.
+        verdict: The right verdict.
+        plan: One right course, including the verdict.
+        cost: The cost of that course; no right course costs less.
     """
 
     checks: tuple[tuple[str, str], ...]
@@ -124,7 +124,7 @@ class Goal:
     cost: float
 
     def issue_of(self, comment: Comment) -> Issue | None:
-        """The issue for which a comment stands; its category decides among several."""
+        """The issue that a comment refers to; its category decides between several."""
         here = [
             i for i in self.issues if (i.file, i.line) == (comment.file, comment.line)
         ]
@@ -132,7 +132,7 @@ class Goal:
         return here[0] if here else None
 
     def score(self, comments: Sequence[Comment]) -> Score:
-        """Judges comments; one more on the same issue is a false one."""
+        """Judges comments; a second one on the same issue is false."""
         detected: set[Issue] = set()
         false = named = nameable = 0
         for comment in comments:
@@ -150,12 +150,12 @@ class Goal:
 
 
 def verdict_on(issues: Iterable[Issue]) -> Conclusion:
-    """Problems of low severity are commented on, and approved."""
+    """The right verdict: problems of low severity don't prevent approval."""
     if any(issue.severity != "low" for issue in issues):
         return "request_changes"
     return "approve"
 
 
 def cost_of(tools: Iterable[str]) -> float:
-    """What calls of these tools cost."""
+    """The total cost of calls of these tools."""
     return sum(COSTS.get(tool, 0.0) for tool in tools)

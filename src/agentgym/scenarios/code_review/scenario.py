@@ -1,4 +1,4 @@
-"""The code-review scenario: tasks, rewards, its own figures and targets."""
+"""The code_review scenario: tasks, rewards, metrics and targets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CodeReview(GeneratedScenario):
     """Reviews of Python submissions with ten tools."""
 
     name = "code_review"
-    description = "Reviewer of Python code: bugs, speed, security, style"
+    description = "Reviews Python code: bugs, speed, security, style"
     difficulty = "medium"
     estimated_time = "two minutes"
     system_prompt = SYSTEM_PROMPT
@@ -40,20 +40,20 @@ class CodeReview(GeneratedScenario):
     )
 
     def make_task(self, split: Split, rng: random.Random, name: str) -> Task:
-        """A review; splits share no wording, file, code or identifier."""
-        # Imported late, as below: it analyses, and brings bandit along.
+        """A review. Splits share no phrasings, files, code or identifiers."""
+        # Imported late, as below: this imports bandit and analyses submissions.
         from agentgym.scenarios.code_review.tasks import make_task
 
         return make_task(split, rng, name)
 
     def environment(self) -> type[CodeReviewEnvironment]:
-        """The submissions, the tools and the judge."""
+        """The environment's class."""
         from agentgym.scenarios.code_review.environment import CodeReviewEnvironment
 
         return CodeReviewEnvironment
 
     def measure(self, trajectory: Trajectory) -> dict[str, tuple[float, float]]:
-        """What was found, what was found wrongly, how it was told and what it cost."""
+        """Issue detection, false positives, explanations, verdict and cost."""
         goal: Goal = trajectory.task.goal
         made, comments, concluded = _course(trajectory)
         score = goal.score(comments)
@@ -80,7 +80,7 @@ class CodeReview(GeneratedScenario):
         }
 
     def training_defaults(self) -> dict[str, Any]:
-        """Many small updates: plans are long, and are learned call by call."""
+        """Many small updates: plans are long and are learned call by call."""
         return {
             "episodes": 20_000,
             "eval_every": 5_000,
@@ -99,7 +99,7 @@ class CodeReview(GeneratedScenario):
 
 
 def _course(trajectory: Trajectory) -> tuple[list[str], list[Comment], list[str]]:
-    """Tools that ran, comments, and verdicts, in order."""
+    """The tools that ran, comments and verdicts, in order."""
     made: list[str] = []
     comments: list[Comment] = []
     verdicts: list[str] = []

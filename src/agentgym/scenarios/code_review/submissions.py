@@ -1,20 +1,19 @@
-"""Submissions: put together from pieces of code, with what is wrong in them known.
+"""Submissions, assembled from labelled pieces of code.
 
-Each split has a file of its own in `data/`. A line `## key` starts a piece; what the
-key says of it:
+Each split has its own file in `data/`. A line `## key` starts a piece; the keys are:
 
     ## PROBLEM            code with a problem
-    ## decoy PROBLEM      code that looks like it, and is right
+    ## decoy PROBLEM      code that looks like it, but is right
     ## clean [loop|risky] nothing to find
-    ## test PROBLEM|decoy|clean   the same for files of tests
-    ## pair PROBLEM|clean two files, apart by a line `---`
-    ## whole              one or two files written by hand, apart by `---`
+    ## test PROBLEM|decoy|clean   the same for test files
+    ## pair PROBLEM|clean two files, separated by a line `---`
+    ## whole              one or two hand-written files, separated by `---`
 
 A line that ends with `#! PROBLEM` has that problem, one with `#? PROBLEM` looks like
-it, and one with `#~ TOPIC` is a matter of the project's own rules. The marks are taken
-off: no tool sees them. So what is right is known from the pieces, not from the tools.
-Imports may stand anywhere in a piece and are put on top of the file. `${noun}` and the
-like are filled with words that belong to one split.
+it, and one with `#~ TOPIC` depends on the project's house rules. The marks are removed
+before a tool sees the code. So what is right depends on the pieces, not on the tools.
+Imports may be anywhere in a piece and move to the top of the file. `${noun}` and
+similar slots are filled with words that belong to one split.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from agentgym.scenarios.code_review.guide import PROBLEMS, Category
 from agentgym.scenarios.wording import read_data, split_of, word_lists
 
 SUBMISSIONS: dict[Split, int] = {"train": 240, "validation": 80, "heldout": 100}
-"""Submissions of a split that are put together; those written by hand are added."""
+"""Number of assembled submissions per split; hand-written ones come on top."""
 _NUMBERS: dict[Split, int] = {"train": 1000, "validation": 4000, "heldout": 7000}
 
 _MARK = re.compile(r"\s\s#([!?~]) ([a-z-]+)(?=\s\s#|$)")
@@ -39,12 +38,12 @@ _IMPORT = re.compile(r"(?:import|from) ")
 
 _WORDS = word_lists("agentgym.scenarios.code_review", "words.txt")
 _Bank = dict[tuple[str, ...], list[str]]
-"""Pieces by the words of their key."""
+"""Pieces, by the words of their key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What is known of a line: a real problem, a decoy, or a matter of house rules."""
+    """A line's label: a real problem, a decoy, or a matter of house rules."""
 
     line: int
     kind: str
@@ -61,8 +60,8 @@ class Submission:
     """One or two files to review.
 
     Attributes:
-        files: Their text by name.
-        marks: What is known of them, by name of the file.
+        files: Their texts by name.
+        marks: Their labels, by file name.
     """
 
     files: dict[str, str]
@@ -70,13 +69,13 @@ class Submission:
 
     @property
     def is_clean(self) -> bool:
-        """Whether it has no problem; matters of house rules are left open."""
+        """Whether it has no problem, apart from matters of house rules."""
         return not any(m.kind == "!" for marks in self.marks.values() for m in marks)
 
 
 @dataclass(slots=True)
 class _File:
-    """A file that is being put together."""
+    """A file under construction."""
 
     name: str
     imports: list[str] = field(default_factory=list)
@@ -93,14 +92,14 @@ class _File:
         self.bodies.append("\n".join(body).strip("\n"))
 
     def finished(self) -> tuple[str, tuple[Mark, ...]]:
-        """Its text, and what the marks said."""
+        """Its text and its labels."""
         top = "\n".join(sorted(self.imports))
         marked = "\n\n\n".join(part for part in (top, *self.bodies) if part)
         return unmarked(marked + "\n")
 
 
 def unmarked(text: str) -> tuple[str, tuple[Mark, ...]]:
-    """Takes the marks off a text."""
+    """Separates a text from its marks."""
     lines, marks = [], []
     for number, line in enumerate(text.splitlines(), 1):
         for kind, problem in _MARK.findall(line):
@@ -111,7 +110,7 @@ def unmarked(text: str) -> tuple[str, tuple[Mark, ...]]:
 
 @cache
 def pieces(split: Split) -> _Bank:
-    """Pieces of a split by key."""
+    """The pieces of a split, by key."""
     text = read_data("agentgym.scenarios.code_review", f"code_{split}.txt")
     found: _Bank = {}
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
@@ -134,7 +133,7 @@ def submissions(split: Split) -> tuple[Submission, ...]:
 
 
 class _Words:
-    """Draws words of a split, no noun twice."""
+    """Draws words of a split, without repeating nouns."""
 
     def __init__(self, split: Split, rng: random.Random) -> None:
         self._rng = rng
@@ -186,7 +185,7 @@ def _put_together(split: Split, number: int) -> Submission:
 def _join(
     files: list[_File], bank: _Bank, words: _Words, rng: random.Random, may_fail: bool
 ) -> bool:
-    """Makes one file use the other; tells whether that is a problem."""
+    """Makes one file use the other; returns whether that is a problem."""
     fails = may_fail and rng.random() < 0.75
     keys = [k for k in bank if k[0] == "pair" and (k[1] != "clean") is fails]
     text = rng.choice(bank[rng.choice(keys)])
@@ -199,7 +198,7 @@ def _join(
 def _test(
     file: _File, bank: _Bank, words: _Words, rng: random.Random, may_fail: bool
 ) -> bool:
-    """Fills a file of tests; tells whether it has a problem."""
+    """Fills a test file; returns whether it has a problem."""
     fails = may_fail and rng.random() < 0.5
     harmless: list[tuple[str, ...]] = [("test", "decoy"), ("test", "clean")]
     picked = rng.sample(harmless, 2) if rng.random() < 0.6 else harmless[1:]
@@ -214,7 +213,7 @@ def _test(
 def _turns(
     keys: list[tuple[str, ...]], count: int, number: int, rng: random.Random
 ) -> list[tuple[str, ...]]:
-    """So many problems of any categories; within one, they take turns."""
+    """This many problems of random categories, taking turns within a category."""
     by_category: dict[Category, list[tuple[str, ...]]] = {}
     for key in keys:
         by_category.setdefault(PROBLEMS[key[0]].category, []).append(key)
@@ -226,7 +225,7 @@ def _turns(
 
 
 def _written(split: Split, number: int, piece: str) -> Submission:
-    """A submission written by hand; its first lines name its files."""
+    """A hand-written submission; its first lines name its files."""
     files = []
     for half in piece.split(_APART):
         name, _, text = half.partition("\n")

@@ -1,8 +1,7 @@
-"""What surrounds a finding, read from the syntax tree.
+"""The context of a finding, read from the syntax tree.
 
-Tools report lines; whether a line matters depends on where it stands. A password in a
-test is none, and a query that is put together from constants cannot be changed from
-outside.
+Tools report lines; whether a finding matters depends on its context. A password in a
+test isn't a secret, and input can't change a query made of constants.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ Place = Literal[
     "constants_only",
     "no_secret",
 ]
-"""Where a finding stands, the first of these that is true:
+"""The kind of place of a finding, the first of these that is true:
 
 expected_error: a test expects the line to raise;
-test_code: in a file or a function of tests;
-house_rules: anywhere, but each project rules for itself about it;
-constants_only: what is flagged, or the loop around it, is made of constants;
-no_secret: nothing around it is named like a secret;
+test_code: in a test file or test function;
+house_rules: anywhere, but each project has its own rule;
+constants_only: the flagged code, or the loop around it, consists of constants;
+no_secret: nothing nearby is named like a secret;
 live_code: none of these.
 """
 
@@ -49,11 +48,11 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What `analyze_code` tells of a file.
+    """The facts that `analyze_code` reports about a file.
 
     Attributes:
-        risky_code: Whether it calls what can reach a shell, a database, the network
-            or secrets, names a secret, or relies on an assert.
+        risky_code: Whether it may use a shell, a database, the network or secrets,
+            names a secret, or relies on an assert.
         loops: Whether it has a loop.
     """
 
@@ -67,7 +66,7 @@ class Facts:
 
 
 class Surroundings:
-    """A file's syntax tree, to be asked about its lines."""
+    """Answers questions about a file's lines from its syntax tree."""
 
     def __init__(self, name: str, tree: ast.Module) -> None:
         self._is_test = name.startswith("test_")
@@ -87,7 +86,7 @@ class Surroundings:
         )
 
     def place(self, line: int, problem: str) -> Place:
-        """Where a problem at a line stands."""
+        """The kind of place of a problem at a line."""
         around = [n for n in self._nodes if n.lineno <= line <= (n.end_lineno or 0)]
         functions = [n for n in around if isinstance(n, _Function)]
         if problem == "useless-expression" and any(map(_expects_error, around)):
@@ -131,7 +130,7 @@ def _is_weak(node: ast.stmt) -> bool:
 
 
 def _from_outside(around: list[ast.stmt], functions: list[_Function]) -> bool:
-    """Whether the innermost statement is made of what the function is given."""
+    """Whether the innermost statement uses the function's arguments."""
     if not around:
         return True
     given = {
@@ -149,7 +148,7 @@ def _from_outside(around: list[ast.stmt], functions: list[_Function]) -> bool:
     }
     used: set[str] = set()
     for node in ast.walk(max(around, key=lambda n: n.lineno)):
-        # What a method is called on, a cursor, is no part of the text.
+        # A method's object, such as a cursor, isn't part of the text.
         if isinstance(node, ast.Call):
             for argument in (*node.args, *(k.value for k in node.keywords)):
                 used |= _names(argument)

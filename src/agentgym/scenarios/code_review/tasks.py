@@ -1,4 +1,4 @@
-"""Draws tasks: a submission, a request, and what the review should come to."""
+"""Generates tasks: a submission, a request, and the right result of the review."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from agentgym.scenarios.wording import Phrasebook
 
 _FULL, _BOTH, _DECOY, _SUGGEST, _OPENER = 0.35, 0.8, 0.2, 0.25, 0.3
 _FOCUS = (0.6, 0.2, 0.2)
-"""How often a request is about real problems, decoys, or anything."""
+"""How often a request is about real problems, decoys, or any category."""
 _TOOL_OF = {category: tool for tool, category in CHECKS.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewSpec:
-    """What the world of a task is made from.
+    """The specification of a task's world.
 
     Attributes:
-        files: That can be had.
-        submitted: That are under review.
-        house: What the project rules about matters that are its own.
+        files: The available files.
+        submitted: The files under review.
+        house: The project's house rules.
     """
 
     split: Split
@@ -50,13 +50,13 @@ class ReviewSpec:
     house: Mapping[str, Ruling]
 
     def analyses(self) -> dict[str, Analysis]:
-        """Analyses of its files."""
+        """The analyses of its files."""
         known = analyses(self.split)
         return {name: known[name] for name in self.files}
 
 
 def make_task(split: Split, rng: random.Random, id: str) -> Task:
-    """Draws a task of a split."""
+    """Generates a task of a split."""
     submission = rng.choice(submissions(split))
     house: dict[str, Ruling] = {
         topic: rng.choice(("accepted", "refused")) for topic in HOUSE_TOPICS
@@ -67,8 +67,8 @@ def make_task(split: Split, rng: random.Random, id: str) -> Task:
     others = [name for name in names if name not in files]
     decoy = bool(others) or rng.random() < _DECOY
     if decoy and not others:
-        stranger = rng.choice(submissions(split))
-        others = [n for n in stranger.files if n not in names][:1]
+        unrelated = rng.choice(submissions(split))
+        others = [n for n in unrelated.files if n not in names][:1]
     full = len(files) == 1 and rng.random() < _FULL
     focus = _focus(submission, files, rng)
 
@@ -100,14 +100,14 @@ def make_task(split: Split, rng: random.Random, id: str) -> Task:
 
 
 def _difficulty(calls: int, decoy: bool) -> Difficulty:
-    """From the length of the plan, and whether another file is named as well."""
+    """Based on the length of the plan and whether the message mentions another file."""
     if calls >= 6:
         return "hard"
     return "medium" if calls >= 4 or decoy else "easy"
 
 
 def _focus(submission: Submission, files: list[str], rng: random.Random) -> Category:
-    """Often a category in which there is a problem, or what looks like one."""
+    """A category, often one with a problem or a decoy."""
     marks = [mark for name in files for mark in submission.marks[name]]
     wanted = rng.choices(("!~", "?", ""), _FOCUS)[0]
     found = {mark.category for mark in marks if mark.kind in wanted}
@@ -127,7 +127,7 @@ def _goal(
     focus: Category | None,
     suggest: bool,
 ) -> Goal:
-    """What the review should come to; without a focus it is a full one of one file."""
+    """The right result; without a focus, of a full review of one file."""
     checks = _checks(spec, files, focus)
     issues: list[Issue] = []
     topics: dict[str, tuple[str, ...]] = {}
@@ -181,7 +181,7 @@ def _checks(
 
 
 def _commenting(issue: Issue, spec: ReviewSpec) -> Milestone:
-    # Of the rules that may find the problem, the one that did.
+    # The rule that found the problem, if several could.
     rules = PROBLEMS[issue.problem].rules
     found = [
         f.rule

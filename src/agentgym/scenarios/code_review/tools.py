@@ -1,10 +1,10 @@
-"""The reviewer's tools. They report what analyses found; they never run the code.
+"""The reviewer's tools. They report the findings of analyses; they never run the code.
 
-What a model sees of them is in `data/tools.json`.
+Their definitions, as a model sees them, are in `data/tools.json`.
 
-A file is named, never opened by its name: only files of the task can be had. What a
-check found stands on the *sheet*, which every result shows: of each kind of place the
-first finding that has no comment yet. So an agent sees one finding at a time.
+Tools accept only names of the task's files and never open a path. Every result shows
+the *sheet* of the last check: for each kind of place, the first finding without a
+comment. So an agent sees one finding of a kind at a time.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from agentgym.scenarios.code_review.surroundings import Place
 from agentgym.scenarios.planned import read_tools
 
 NOTHING = "nothing"
-"""What stands for live code without an open finding."""
+"""The sheet's entry for live code without an open finding."""
 
 
 @dataclass(slots=True)
 class World:
-    """One review.
+    """The state of one review.
 
     Attributes:
-        files: Analyses by name of the file.
-        submitted: The files that are under review; others may be at hand as well.
-        house: What the project rules about matters that are its own, by topic.
+        files: The analyses, by file name.
+        submitted: The files under review; `files` may contain others.
+        house: The project's house rules, by topic.
         checked: File and category of the last check; None before the first.
-        looked_up: Topics that were looked up.
+        looked_up: The topics that were looked up.
     """
 
     files: Mapping[str, Analysis]
@@ -54,10 +54,10 @@ class World:
     cost: float = 0.0
 
     def opened(self, file: str) -> Analysis:
-        """The analysis of a file.
+        """Returns the analysis of a file.
 
         Raises:
-            ToolError: There is no such file.
+            ToolError: The file doesn't exist.
         """
         self.still_open()
         found = self.files.get(file)
@@ -66,19 +66,19 @@ class World:
         return found
 
     def still_open(self) -> None:
-        """Refuses to go on after the verdict.
+        """Checks that the review has no verdict yet.
 
         Raises:
-            ToolError: The review has its verdict.
+            ToolError: The review has a verdict.
         """
         if self.verdict is not None:
             raise ToolError("the review is closed")
 
     def current(self) -> tuple[str, Category]:
-        """File and category of the last check.
+        """Returns file and category of the last check.
 
         Raises:
-            ToolError: None was made, or the review is closed.
+            ToolError: There was no check yet, or the review is closed.
         """
         self.still_open()
         if self.checked is None:
@@ -86,9 +86,10 @@ class World:
         return self.checked
 
     def findings(self) -> list[tuple[Place, Finding]]:
-        """What the last check found and nobody has commented on, with its place.
+        """The last check's findings without a comment, with their places.
 
-        What the house accepts is no finding, what it refuses is one like any other.
+        Leaves out findings that the house rules accept; those that they forbid count
+        as normal findings.
         """
         if self.checked is None:
             return []
@@ -106,7 +107,7 @@ class World:
         return found
 
     def sheet(self) -> dict[str, Any]:
-        """The first open finding of each kind of place, and whether files are left."""
+        """The first open finding of each kind of place, and whether files remain."""
         if self.checked is None:
             return {}
         category = self.checked[1]
@@ -138,12 +139,12 @@ def _told(finding: Finding) -> dict[str, Any]:
 
 
 def analyze_code(world: World, file: str) -> dict[str, Any]:
-    """Tells what a file is made of."""
+    """Returns facts about a file."""
     facts = world.opened(file).facts
     world.cost += COSTS["analyze_code"]
     return {
         "file": file,
-        # As text: no number that is a line.
+        # As text, so that no policy takes these numbers for a line.
         "size": f"{facts.lines} lines, {facts.functions} functions, "
         f"{facts.classes} classes, longest function {facts.longest_function} lines",
         "risky_code": facts.risky_code,
@@ -172,7 +173,7 @@ run_linter = _check("run_linter")
 
 
 def search_documentation(world: World, page: str) -> dict[str, Any]:
-    """Looks a problem up in the guide, with what the project rules about it."""
+    """Looks up a problem in the guide, with the project's house rule."""
     world.still_open()
     problem = search(page)
     world.cost += COSTS["search_documentation"]
@@ -189,7 +190,7 @@ def search_documentation(world: World, page: str) -> dict[str, Any]:
 
 
 def suggest_improvements(world: World, line: int) -> dict[str, Any]:
-    """What to write instead at a line that the last check found fault with."""
+    """Suggests a fix for a line with a finding of the last check."""
     file, category = world.current()
     here = [f for f in world.files[file].of(category) if f.line == line]
     if not here:
@@ -207,7 +208,7 @@ def suggest_improvements(world: World, line: int) -> dict[str, Any]:
 def comment(
     world: World, line: int, category: str, severity: str, rule: str
 ) -> dict[str, Any]:
-    """Comments on a line of the file that was checked last."""
+    """Comments on a line of the last checked file."""
     file, _ = world.current()
     lines = world.files[file].text.count("\n")
     if not 1 <= line <= lines:
@@ -218,14 +219,14 @@ def comment(
 
 
 def approve(world: World) -> dict[str, Any]:
-    """Ends the review in favour."""
+    """Ends the review with an approval."""
     world.still_open()
     world.verdict = "approve"
     return {"verdict": "approved"}
 
 
 def request_changes(world: World) -> dict[str, Any]:
-    """Ends the review against."""
+    """Ends the review with a request for changes."""
     world.still_open()
     world.verdict = "request_changes"
     return {"verdict": "changes-requested"}

@@ -1,1 +1,1 @@
-"""Customer support: a simulated shop with its customers."""
+"""The customer_support scenario: a simulated shop with customers."""

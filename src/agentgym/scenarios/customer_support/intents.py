@@ -1,7 +1,7 @@
-"""What customers want: the request in their words, and the plan that serves it.
+"""The customers' intents: the request in their words, and the plan that serves it.
 
-The plan is found by looking at the world, as a careful colleague would: is the order
-still in the warehouse, does the policy cover it, is the parcel lost?
+The plan depends on the world: is the order still in the warehouse, does the policy
+cover the case, is the parcel lost?
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Issue:
     """One request of the customer.
 
     Attributes:
-        plan: What to do, once the order number or the e-mail address is known.
+        plan: The steps after the order number or e-mail address is known.
         order_id: The order it is about, if any.
-        needs: What must be known before the plan can start: "order_id" or "email".
+        needs: The value that the plan needs first: "order_id" or "email".
     """
 
     intent: str
@@ -35,16 +35,16 @@ class Issue:
 
 @dataclass(slots=True)
 class Draft:
-    """A task in the making: its customer, and the rows of its world."""
+    """A draft of a task: its customer and the rows of its world."""
 
     speaker: Speaker
     email: str
     rows: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
     answers: dict[str, str] = field(default_factory=dict)
     mentioned: str = ""
-    """Text that follows the request and is needed to understand it."""
+    """Text after the request that is needed to understand it."""
     complete: bool = False
-    """Whether requests must say all that is needed (two at once are enough to do)."""
+    """Whether requests must be complete (true for two requests in one message)."""
 
     def add(self, table: str, *values: Any) -> None:
         """Adds a row of the world."""
@@ -113,7 +113,7 @@ def _about_order(
     plan: list[Milestone],
     **slots: str,
 ) -> tuple[Issue, str]:
-    """Words a request about an order, sometimes without saying which."""
+    """A request about an order, sometimes without its number."""
     speaker, rng = draft.speaker, draft.speaker.rng
     order_id, product, *_ = order
     slots["product"] = product
@@ -134,7 +134,7 @@ def _about_order(
 
 
 def _request(draft: Draft, key: str, again: str = "", **slots: str) -> str:
-    """A request; most customers put a single one a second time, differently."""
+    """A request; most customers repeat a single one in different words."""
     speaker = draft.speaker
     request = speaker.say(key, **slots)
     if draft.complete or speaker.rng.random() < 0.25:
@@ -327,7 +327,7 @@ INTENTS: tuple[Intent, ...] = (
     _thanks,
 )
 
-# Requests that make sense beside another one in the same message.
+# Requests that can share a message with another one.
 PAIRABLE: dict[str, Intent] = {
     "track": _track,
     "cancel": _cancel,

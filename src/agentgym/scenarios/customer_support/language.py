@@ -1,7 +1,7 @@
-"""What customers write, and what the shop and its customers are called.
+"""The customers' messages, and the articles and entities that tasks draw from.
 
 A template's key in `data/phrases_*.txt` names the intent and, after the slash, what the
-message tells: `id` (the order or ticket number), `noid` (no number), `email` or
+message contains: `id` (the order or ticket number), `noid` (no number), `email` or
 `noemail`. Keys without a slash are whole messages that need no data, or small parts of
 a message. `{product}` stands for a singular noun without an article, so templates put
 "the", "my" or "new" before it, never "a".
@@ -31,7 +31,7 @@ _PACKAGE = "agentgym.scenarios.customer_support"
 
 @dataclass(frozen=True, slots=True)
 class Article:
-    """A help article and how customers ask for it (templates, see `wording`)."""
+    """A help article and customers' questions about it (templates, see `wording`)."""
 
     topic: str
     title: str
@@ -67,7 +67,7 @@ _TICKET_IDS = {
 
 
 class Speaker:
-    """Draws entities and wordings of one split."""
+    """Draws entities and phrasings of one split."""
 
     def __init__(self, split: Split, rng: random.Random) -> None:
         self.split = split
@@ -76,7 +76,7 @@ class Speaker:
         self._used: set[str] = set()
 
     def say(self, key: str, **slots: str) -> str:
-        """One wording of a kind, with its slots filled."""
+        """A phrasing of a kind, with its slots filled."""
         template = self.rng.choice(self._phrases[key])
         return self.expand(template, **slots)
 
@@ -88,11 +88,11 @@ class Speaker:
         return text.format(**slots)
 
     def order_id(self) -> str:
-        """A number that no other order of this task has."""
+        """An order number, unique within the task."""
         return self._fresh(lambda: str(self.rng.randint(*_ORDER_IDS[self.split])))
 
     def near(self, order_id: str) -> str:
-        """A number that is easily taken for the given one."""
+        """A number that looks similar to the given one."""
         low, high = _ORDER_IDS[self.split]
 
         def draw() -> str:
@@ -112,7 +112,7 @@ class Speaker:
         return f"{self._one('first names')} {self._one('last names')}"
 
     def email(self) -> str:
-        """An address that no other account of this task has."""
+        """An e-mail address, unique within the task."""
 
         def draw() -> str:
             first, last = self.name().lower().replace("'", "").split(" ", 1)
@@ -128,7 +128,7 @@ class Speaker:
         return f"{number} {self._one('streets')}, {self._one('cities')}"
 
     def product(self) -> tuple[str, str]:
-        """A product and its category that no other order of this task has."""
+        """A product, unique within the task, and its category."""
         return self._fresh(lambda: self.rng.choice(_products(self.split)))
 
     def article(self) -> Article:
@@ -136,7 +136,7 @@ class Speaker:
         return self.rng.choice(_articles(self.split))
 
     def postcode(self) -> str:
-        """A postcode that cannot be taken for an order number."""
+        """A postcode that doesn't look like an order number."""
         letters = "".join(self.rng.choices("ABCDEFGHLMNPRSTW", k=2))
         return f"{letters}{self.rng.randint(1, 20)}"
 

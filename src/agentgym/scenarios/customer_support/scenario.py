@@ -1,4 +1,4 @@
-"""The customer-support scenario: environment, judge and targets."""
+"""The customer_support scenario: environment, judge and targets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from agentgym.scenarios.planned import (
     PlannedEnvironment,
 )
 
-# How the customer understands what is asked for.
+# How the customer recognises which value a question asks for.
 _ASKED = {
     "order_id": re.compile(r"\border\b", re.IGNORECASE),
     "email": re.compile(r"\be-?mail\b", re.IGNORECASE),
@@ -50,11 +50,11 @@ class CustomerSupport(GeneratedScenario):
     options = {"tool_failure_rate": 0.0, "patience": 1}
 
     def make_task(self, split: Split, rng: random.Random, name: str) -> Task:
-        """A request; splits share no wording, name, number or help topic."""
+        """A request. Splits share no phrasings, names, numbers or help topics."""
         return make_task(split, rng, name)
 
     def environment(self) -> type[CustomerSupportEnvironment]:
-        """The shop, its tools and its customer."""
+        """The environment's class."""
         return CustomerSupportEnvironment
 
     def success_criteria(self) -> dict[str, float]:
@@ -62,7 +62,7 @@ class CustomerSupport(GeneratedScenario):
         return {"tool_reliability": 0.95, "cost_reduction": 0.30, "time_savings": 0.98}
 
     def training_defaults(self) -> dict[str, Any]:
-        """Many tasks in an update and few siblings each: wordings are what is hard."""
+        """Many tasks with few siblings per update: the variety of wording is hard."""
         return {
             "episodes": 15_000,
             "eval_every": 5_000,
@@ -73,7 +73,7 @@ class CustomerSupport(GeneratedScenario):
 
 
 class CustomerSupportEnvironment(PlannedEnvironment):
-    """One customer at a time."""
+    """Serves one customer at a time."""
 
     world: World
 
@@ -82,7 +82,7 @@ class CustomerSupportEnvironment(PlannedEnvironment):
         return shop.TOOLS
 
     def reset_task(self, task: Task, seed: int = 0) -> None:
-        """Opens the shop for one customer."""
+        """See `Environment`."""
         super().reset_task(task, seed)
         goal: Goal = task.goal
         self._goal = goal
@@ -99,7 +99,7 @@ class CustomerSupportEnvironment(PlannedEnvironment):
         world.close()
 
     def judge_call(self, call: ToolCall, result: ToolResult) -> Verdict:
-        """A call is right if it is what one of the open requests needs next."""
+        """A call is right if one of the open requests needs it next."""
         repeated = self.repeats(call)
         due = [self._due(i) for i in range(len(self._goal.issues))]
         fits = (call.name, "") in {(m.tool, m.ask) for options in due for m in options}
@@ -122,7 +122,7 @@ class CustomerSupportEnvironment(PlannedEnvironment):
         return Verdict(False, kind, harmful)
 
     def judge_message(self, content: str) -> Verdict:
-        """Asking is right for what is missing, closing when all is done."""
+        """Questions are right for missing values, closing if all is done."""
         asked = _asked_for(content)
         for i, issue in enumerate(self._goal.issues):
             for milestone in self._due(i):
@@ -143,7 +143,7 @@ class CustomerSupportEnvironment(PlannedEnvironment):
         return "I have told you all I know."
 
     def outcome(self) -> tuple[bool, float]:
-        """Judged by the database, and by whether each request was seen through."""
+        """Judged by the database and by whether all requests are completed."""
         if self.closed and self.finished and not self._harmed:
             assert self.task is not None
             if self.world.effects() == self.task.world.expected_effects:
@@ -155,14 +155,14 @@ class CustomerSupportEnvironment(PlannedEnvironment):
 
     @property
     def finished(self) -> bool:
-        """Whether every request was seen through."""
+        """Whether all requests are completed."""
         return all(
             done == len(issue.plan)
             for done, issue in zip(self._next, self._goal.issues, strict=True)
         )
 
     def _due(self, i: int) -> list[Milestone]:
-        """What a request needs next: one of these."""
+        """The steps of which a request needs one next."""
         issue = self._goal.issues[i]
         if self._next[i] >= len(issue.plan):
             return []
@@ -189,8 +189,8 @@ class CustomerSupportEnvironment(PlannedEnvironment):
         )
 
     def _article_for(self, query: str) -> str | None:
-        # A query is as good as what it finds; asked again here, because an injected
-        # fault may have kept the agent from seeing it.
+        # A query is judged by the article it finds. Searches again, because an
+        # injected fault may have hidden the result.
         try:
             return str(shop.search_knowledge_base(self.world, query)["article"])
         except ToolError:
@@ -225,7 +225,7 @@ def _plain(value: Any) -> str:
 
 
 def _asked_for(content: str) -> list[str]:
-    # All of it counts: "Your order number, please. Could you look it up?"
+    # The whole message counts: "Your order number, please. Could you look it up?"
     if not questions(content):
         return []
     return [what for what, pattern in _ASKED.items() if pattern.search(content)]

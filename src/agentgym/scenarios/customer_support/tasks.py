@@ -1,4 +1,4 @@
-"""Makes tasks: a customer with one or two requests, a world, and the right course."""
+"""Generates tasks: a customer with requests, a world, and the right course."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Goal:
     """How an episode is judged.
 
     Attributes:
-        answers: What the customer says when asked for "order_id", "email", "address".
+        answers: The customer's replies about "order_id", "email" and "address".
     """
 
     issues: list[Issue]
@@ -35,7 +35,7 @@ class Goal:
 
 
 class ShopSpec:
-    """From which a task's world is built, as often as it is needed."""
+    """The specification of a task's world, to create it for each episode."""
 
     def __init__(self, rows: Rows, issues: list[Issue]) -> None:
         self.rows = rows
@@ -48,7 +48,7 @@ class ShopSpec:
 
     @cached_property
     def expected_effects(self) -> frozenset[tuple[Any, ...]]:
-        """What the world looks like after the right course, found by taking it."""
+        """The state of the world after the right course, found by running it."""
         functions = {tool.name: tool.function for tool in TOOLS}
         world = World(self.image)
         for milestone in (m for issue in self.issues for m in issue.plan):
@@ -61,7 +61,7 @@ class ShopSpec:
 
 
 def make_task(split: Split, rng: random.Random, task_id: str) -> Task:
-    """Draws one task of a split."""
+    """Generates one task of a split."""
     speaker = Speaker(split, rng)
     draft = Draft(speaker, speaker.email())
     draft.add("customers", draft.email, speaker.name())
@@ -97,7 +97,7 @@ def _difficulty(issues: list[Issue], best: int) -> Difficulty:
 
 
 def _preparation(issue: Issue, draft: Draft) -> int:
-    """Decisions until what the plan needs is known."""
+    """Number of decisions until the values that the plan needs are known."""
     if issue.needs == "order_id":
         if "order_id" not in draft.answers:
             return 1  # find_orders by the address in the message
@@ -111,7 +111,7 @@ def _dress(draft: Draft, issues: list[Issue], request: str) -> str:
     pieces = [closed(request), draft.mentioned]
     orders = [issue.order_id for issue in issues if issue.order_id]
     shown = [order for order in orders if order in request]
-    # Two requests with their numbers are enough to keep apart.
+    # Two requests with their numbers are difficult enough.
     alone = len(issues) == 1
     if alone and shown and rng.random() < 0.35:
         other = speaker.near(shown[0]) if rng.random() < 0.4 else speaker.order_id()
@@ -124,7 +124,7 @@ def _dress(draft: Draft, issues: list[Issue], request: str) -> str:
     if rng.random() < 0.4:
         filler = speaker.say(
             "filler",
-            # Beside an order number stands what may be taken for one.
+            # Adds numbers that look like order numbers.
             zip=speaker.order_id() if alone and shown else speaker.postcode(),
             phone=speaker.phone(),
             name=speaker.name(),
@@ -138,7 +138,7 @@ def _dress(draft: Draft, issues: list[Issue], request: str) -> str:
 
 
 def _add_bystander(draft: Draft, order_id: str) -> None:
-    """Adds an order that exists and is not the one to act on."""
+    """Adds an existing order that isn't the one to act on."""
     number, *_ = draft.order(status="delivered", delivered_days=3)
     for table in ("orders", "items", "shipments", "payments"):
         draft.rows[table] = [

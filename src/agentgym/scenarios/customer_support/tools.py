@@ -1,6 +1,6 @@
-"""The shop's tools. Each one really reads or writes the task's database.
+"""The shop's tools. They read and write the task's database.
 
-What a model sees of them is in `data/tools.json`.
+Their definitions, as a model sees them, are in `data/tools.json`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WRITING_TOOLS = frozenset(
         "escalate",
     }
 )
-"""Tools that change the world: called wrongly, they cannot be taken back."""
+"""Tools that change the world: a wrong call can't be undone."""
 
 _STOPWORDS = frozenset(
     "a about an and any are at be by can could do does for from get give has have "
@@ -39,7 +39,7 @@ _STOPWORDS = frozenset(
 
 
 def lookup_order(world: World, order_id: str) -> dict[str, Any]:
-    """Status, content, price, address and account of one order."""
+    """Returns status, content, price, address and account of an order."""
     order, item = _order(world, order_id), _item(world, order_id)
     return {
         "order_id": order_id,
@@ -57,7 +57,7 @@ def lookup_order(world: World, order_id: str) -> dict[str, Any]:
 
 
 def find_orders(world: World, email: str) -> dict[str, Any]:
-    """All orders of an account."""
+    """Returns all orders of an account."""
     return {
         "customer": _account(world, email),
         "orders": world.records(
@@ -69,7 +69,7 @@ def find_orders(world: World, email: str) -> dict[str, Any]:
 
 
 def track_shipment(world: World, order_id: str) -> dict[str, Any]:
-    """Where the parcel of an order is."""
+    """Returns the location of an order's parcel."""
     _order(world, order_id)
     found = world.record(
         "SELECT order_id, carrier, status AS parcel_status, location, expected_on "
@@ -80,7 +80,7 @@ def track_shipment(world: World, order_id: str) -> dict[str, Any]:
 
 
 def check_refund_policy(world: World, order_id: str, reason: str) -> dict[str, Any]:
-    """Whether, and how much, money is paid back for an order."""
+    """Returns whether an order can be refunded, and the amount."""
     order = _order(world, order_id)
     item = _item(world, order_id)
     window = world.row(
@@ -105,14 +105,14 @@ def check_refund_policy(world: World, order_id: str, reason: str) -> dict[str, A
         "shipping_fee": order["shipping_fee"],
     }
     if result["eligible"]:
-        # Who changed their mind pays the shipping; our mistakes are ours to pay.
+        # Customers who changed their mind pay the shipping; the shop pays otherwise.
         changed_mind = reason == "not_needed"
         result["refund_amount"] = item["price"] if changed_mind else order["total"]
     return result
 
 
 def issue_refund(world: World, order_id: str, amount: float) -> dict[str, Any]:
-    """Pays money back."""
+    """Refunds an amount."""
     _order(world, order_id)
     paid = world.row("SELECT sum(amount) FROM payments WHERE order_id = ?", order_id)
     back = world.row("SELECT sum(amount) FROM refunds WHERE order_id = ?", order_id)
@@ -124,7 +124,7 @@ def issue_refund(world: World, order_id: str, amount: float) -> dict[str, Any]:
 
 
 def create_replacement(world: World, order_id: str) -> dict[str, Any]:
-    """Sends the article of an order once more, if there is another one."""
+    """Sends an order's article again, if it is in stock."""
     _order(world, order_id)
     if not _item(world, order_id)["in_stock"]:
         return {"order_id": order_id, "replacement": "out_of_stock"}
@@ -133,24 +133,24 @@ def create_replacement(world: World, order_id: str) -> dict[str, Any]:
 
 
 def cancel_order(world: World, order_id: str) -> dict[str, Any]:
-    """Stops an order, if it has not been shipped."""
+    """Cancels an order that hasn't been shipped."""
     return _change_unshipped(world, order_id, "cancelled", "status", "cancelled")
 
 
 def update_address(world: World, order_id: str, address: str) -> dict[str, Any]:
-    """Changes where an order will be delivered, if it has not been shipped."""
+    """Changes the delivery address of an order that hasn't been shipped."""
     return _change_unshipped(world, order_id, "address_updated", "address", address)
 
 
 def reset_password(world: World, email: str) -> dict[str, Any]:
-    """Sends a link with which a customer sets a new password."""
+    """Sends a customer a password reset link."""
     _account(world, email)
     world.write("INSERT INTO password_resets VALUES (?)", email)
     return {"reset_link": "sent"}
 
 
 def search_knowledge_base(world: World, query: str) -> dict[str, Any]:
-    """The help article that shares the most, and the rarest, words with a query."""
+    """Returns the help article that shares the most and rarest words with a query."""
     articles = world.rows("SELECT topic, title, body FROM knowledge_base")
     index = _index(tuple(articles))
     scores = [0.0] * len(articles)
@@ -168,7 +168,7 @@ def search_knowledge_base(world: World, query: str) -> dict[str, Any]:
 
 
 def check_payments(world: World, order_id: str) -> dict[str, Any]:
-    """What was charged for an order, and whether anything was charged twice."""
+    """Returns an order's payments, and whether something was charged twice."""
     order = _order(world, order_id)
     amounts = [
         amount
@@ -190,7 +190,7 @@ def check_payments(world: World, order_id: str) -> dict[str, Any]:
 
 
 def get_ticket(world: World, ticket_id: str) -> dict[str, Any]:
-    """State of a support ticket."""
+    """Returns the state of a support ticket."""
     ticket = world.record(
         "SELECT ticket_id, subject, status AS ticket_status, opened_on FROM tickets "
         "WHERE ticket_id = ?",
@@ -202,7 +202,7 @@ def get_ticket(world: World, ticket_id: str) -> dict[str, Any]:
 
 
 def send_invoice(world: World, order_id: str, email: str) -> dict[str, Any]:
-    """Mails the invoice of an order."""
+    """Sends the invoice of an order by e-mail."""
     _order(world, order_id)
     world.write("INSERT INTO invoices_sent VALUES (?, ?)", order_id, email)
     return {"order_id": order_id, "invoice": "sent"}
@@ -211,7 +211,7 @@ def send_invoice(world: World, order_id: str, email: str) -> dict[str, Any]:
 def update_subscription(
     world: World, email: str, channel: str, action: str
 ) -> dict[str, Any]:
-    """Switches marketing through one channel on or off."""
+    """Enables or disables marketing through one channel."""
     _account(world, email)
     world.write(
         "INSERT INTO subscriptions VALUES (?, ?, ?) "
@@ -276,14 +276,14 @@ class _Index:
     def __init__(self, articles: Sequence[tuple[str, str, str]]) -> None:
         self.titles = [_words(title) for _, title, _ in articles]
         self.articles: dict[str, list[int]] = {}
-        """Positions of the articles that a word stands in."""
+        """Positions of the articles that contain a word."""
         for i, (_, _, body) in enumerate(articles):
             for word in self.titles[i] | _words(body):
                 self.articles.setdefault(word, []).append(i)
         self._respelled: dict[str, str] = {}
 
     def spelled(self, word: str) -> str:
-        """A known word, or the one that a misspelt word most likely stands for."""
+        """The word itself if known, otherwise the most similar known word."""
         if word in self.articles:
             return word
         known = self._respelled.get(word)

@@ -1,4 +1,4 @@
-"""A little shop in SQLite, in memory: one world for each task."""
+"""A small shop in an in-memory SQLite database: one world per task."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentgym.scenarios.customer_support.language import ARTICLES
 
 TODAY = "2026-06-15"
 
-# category -> reason -> days after delivery within which money is paid back
+# category -> reason -> days after delivery within which a refund is possible
 REFUND_WINDOWS: dict[str, dict[str, int]] = {
     "electronics": {"damaged": 60, "wrong_item": 30, "not_needed": 14},
     "clothing": {"damaged": 60, "wrong_item": 45, "not_needed": 30},
@@ -54,7 +54,7 @@ CREATE TABLE subscriptions (
     PRIMARY KEY (email, channel));
 """
 
-# One query, because every episode ends with it: a table's name, its values, a count.
+# A single query, because every episode runs it: a table's name, its values, a count.
 _EFFECTS = """
 SELECT 'orders', order_id, status, address, 1 FROM orders
 UNION ALL SELECT 'refunds', order_id, amount, NULL, count(*) FROM refunds GROUP BY 2, 3
@@ -69,11 +69,11 @@ UNION ALL SELECT 'subscriptions', email, channel, subscribed, 1 FROM subscriptio
 """
 
 Rows = Mapping[str, Sequence[tuple[Any, ...]]]
-"""Rows by table: all that tells one task's world from another's."""
+"""Rows by table: everything that differs between the worlds of tasks."""
 
 
 class World:
-    """One shop, open for the length of one episode."""
+    """The shop of one episode."""
 
     def __init__(self, image: bytes) -> None:
         # Tools run in a worker thread, one call at a time.
@@ -82,7 +82,7 @@ class World:
 
     @classmethod
     def image(cls, rows: Rows) -> bytes:
-        """A database with the shop's policies, articles and the given rows."""
+        """Creates a database with the shop's policies, articles and the given rows."""
         db = sqlite3.connect(":memory:")
         db.deserialize(_template())
         with db:
@@ -95,7 +95,7 @@ class World:
         return image
 
     def row(self, query: str, *values: Any) -> tuple[Any, ...] | None:
-        """The first row of a query."""
+        """Returns the first row of a query."""
         row: tuple[Any, ...] | None = self.db.execute(query, values).fetchone()
         return row
 
@@ -110,7 +110,7 @@ class World:
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """All rows of a query."""
+        """Returns all rows of a query."""
         return self.db.execute(query, values).fetchall()
 
     def write(self, statement: str, *values: Any) -> None:
@@ -119,11 +119,11 @@ class World:
             self.db.execute(statement, values)
 
     def effects(self) -> frozenset[tuple[Any, ...]]:
-        """All that agents can change, as comparable facts."""
+        """Returns everything that agents can change, as comparable facts."""
         return frozenset(self.rows(_EFFECTS))
 
     def close(self) -> None:
-        """Frees the memory."""
+        """Closes the database."""
         self.db.close()
 
 

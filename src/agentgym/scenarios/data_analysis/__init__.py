@@ -1,1 +1,1 @@
-"""Data analysis: questions about files, answered by tools that compute."""
+"""The data_analysis scenario: questions about files, answered by tools that compute."""

@@ -1,4 +1,4 @@
-"""Charts: drawn by matplotlib into a PNG, and read back from what was drawn."""
+"""Charts: drawn as a PNG by matplotlib, and read back from the drawing."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ CHART_KINDS: tuple[ChartKind, ...] = get_args(ChartKind)
 _INCHES, _DPI = (4.0, 3.0), 60
 BINS = 12
 _LABELLED = 8
-"""Categories that get a label each; of more, only the first and the last do."""
+"""Maximum number of labelled categories; with more, only the first and last are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What can be drawn.
+    """The data of a chart.
 
     Attributes:
         x: Texts (months, groups) or numbers.
-        y: As many numbers; empty where `x` alone is to be drawn.
+        y: As many numbers; empty if the chart shows only `x`.
     """
 
     x_label: str
@@ -43,12 +43,12 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a chart shows, read from its axes.
+    """The contents of a chart, read from its axes.
 
     Attributes:
-        kind: By what is drawn: a line, bars that touch or not, dots.
-        series: Lines, sets of bars or clouds of dots.
-        points: Of all series together; for a histogram its bins.
+        kind: The kind of chart, by what is drawn: a line, bars (touching or not), dots.
+        series: Number of lines, sets of bars or sets of dots.
+        points: Number of points in all series; for a histogram, of bins.
     """
 
     kind: ChartKind
@@ -67,10 +67,10 @@ class Chart:
 
 
 _free: dict[bool, list[Axes]] = {True: [], False: []}
-"""Empty axes to draw on, by whether they are marked with numbers or with texts.
+"""Empty axes for reuse, by whether their ticks are numbers or texts.
 
-Making them, and the marks on them, takes as long as drawing. Whoever draws takes some
-away and puts them back when all went well: a drawing that is broken off is lost.
+Creating axes and their ticks takes as long as drawing. A drawing takes axes from here
+and returns them if it succeeds; after a failure they are dropped.
 """
 
 
@@ -78,7 +78,7 @@ def draw_chart(kind: ChartKind, data: Series) -> Chart:
     """Draws a chart.
 
     Raises:
-        ValueError: The data cannot be drawn that way.
+        ValueError: The data doesn't fit this kind of chart.
     """
     numeric = not data.x or not isinstance(data.x[0], str)
     if kind == "histogram":
@@ -100,7 +100,7 @@ def draw_chart(kind: ChartKind, data: Series) -> Chart:
     stream = io.BytesIO()
     figure = axes.get_figure(root=True)
     assert figure is not None
-    # Without the name of the program: the same chart is the same bytes.
+    # No program name in the metadata, so that equal charts have equal bytes.
     figure.savefig(
         stream,
         format="png",
@@ -120,7 +120,7 @@ def _new_axes(numeric: bool) -> Axes:
     figure = Figure(figsize=_INCHES, dpi=_DPI)
     FigureCanvasAgg(figure)
     axes = figure.add_axes((0.2, 0.18, 0.75, 0.75))
-    # Few ticks: drawing their labels is most of the work.
+    # Few ticks: drawing their labels takes most of the time.
     axes.locator_params(axis="y", nbins=3)
     if numeric:
         axes.locator_params(axis="x", nbins=3)
@@ -130,7 +130,7 @@ def _new_axes(numeric: bool) -> Axes:
 def _draw(
     axes: Axes, kind: ChartKind, data: Series, numeric: bool
 ) -> Artist | Container:
-    """Draws on empty axes; returns what has to be removed to empty them again."""
+    """Draws on empty axes; returns the artists to remove afterwards."""
     if kind == "histogram":
         _, _, bars = axes.hist(data.y or data.x, bins=BINS)
         assert isinstance(bars, Container)
@@ -150,7 +150,7 @@ def _draw(
 
 
 def read_axes(axes: Axes) -> Shown:
-    """Tells what axes show by the marks on them, not by what was asked for."""
+    """Returns what axes really show, independent of what was requested."""
     lines = [n for line in axes.get_lines() if (n := np.size(line.get_xdata()))]
     dots = [
         len(np.asarray(cloud.get_offsets()))

@@ -1,7 +1,7 @@
-"""Datasets: drawn from a seed, written in their format, read by DuckDB, kept in memory.
+"""Datasets: generated from a seed, written in their format, and read by DuckDB.
 
-A file exists only while DuckDB reads it. What was read stays in an in-memory database
-of its own that can reach neither files nor the network; the least used are dropped.
+A file exists only while DuckDB reads it. The data stays in a separate in-memory
+database that can't access files or the network; the least used ones are dropped.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from agentgym.core.task import Split
 from agentgym.scenarios.wording import split_of, word_lists
 
 DATASETS: dict[Split, int] = {"train": 8, "validation": 3, "heldout": 4}
-"""Datasets of each domain in a split."""
+"""Number of datasets per domain in a split."""
 _NUMBERS: dict[Split, int] = {"train": 1000, "validation": 4000, "heldout": 7000}
 _OPEN = 80
-"""Datasets kept in memory, each of them some 6 MB."""
+"""Maximum number of datasets in memory, about 6 MB each."""
 _REMEMBERED = 512
 
 Format = Literal["csv", "jsonl", "parquet"]
@@ -49,10 +49,10 @@ class Domain:
     """One kind of dataset; `data/names.txt` has the names of its columns.
 
     Attributes:
-        stem: With which its files' names begin.
+        stem: The beginning of its files' names.
         rows: Fewest and most rows.
         gaps: Share of missing values in columns that have any.
-        mixed: Whether it has a column of codes and one of truth values as well.
+        mixed: Whether it also has a column of codes and one of booleans.
     """
 
     stem: str
@@ -75,16 +75,16 @@ _CATEGORIES = ("item", "place", "group")
 
 @cache
 def values(kind: str, split: Split) -> list[str]:
-    """Values of category columns of a kind; no value is in two splits."""
+    """The values of category columns of a kind; splits share none."""
     pairs = itertools.product(_NAMES[f"{kind}/first"], _NAMES[f"{kind}/second"])
     return split_of([f"{a} {b}" for a, b in pairs], split)
 
 
 @cache
 def columns(domain: str, split: Split) -> tuple[list[str], dict[str, list[str]], str]:
-    """Names for number and category columns of a domain; one for its dates.
+    """Names for a domain's number columns, category columns and date column.
 
-    No name is in two splits.
+    Splits share no names.
     """
 
     def names(kind: str) -> list[str]:
@@ -95,7 +95,7 @@ def columns(domain: str, split: Split) -> tuple[list[str], dict[str, list[str]],
 
 @dataclass(frozen=True, slots=True)
 class DatasetSpec:
-    """Names a dataset; the same spec is the same data."""
+    """Identifies a dataset; equal specs mean equal data."""
 
     split: Split
     domain: str
@@ -103,39 +103,39 @@ class DatasetSpec:
 
     @property
     def file(self) -> str:
-        """Its file's name; its number says to which split it belongs."""
+        """The file's name; its number depends on the split."""
         domain = DOMAINS[self.domain]
         return f"{domain.stem}_{_NUMBERS[self.split] + self.number}.{domain.format}"
 
     @property
     def seed(self) -> int:
-        """From which it is drawn."""
+        """The seed that generates it."""
         return zlib.crc32(f"{self.split} {self.domain} {self.number}".encode())
 
 
 class Table:
-    """A dataset in an in-memory database of its own.
+    """A dataset in a separate in-memory database.
 
     Attributes:
-        kinds: Of each column, in the order of the file.
-        sizes: Bytes that the values of each column take.
-        file_bytes: Size of the file it was read from.
+        kinds: The kind of each column, in the order of the file.
+        sizes: Size of each column's values in bytes.
+        file_bytes: Size of the file in bytes.
     """
 
     def __init__(self, rows: Rows, kinds: dict[str, Kind], file: str) -> None:
-        """Writes rows to a file of the name's format, and reads that.
+        """Writes rows to a file and reads it back.
 
         Args:
             rows: Values by column.
-            kinds: Of each column.
-            file: Name of the file; its ending is its format.
+            kinds: The kind of each column.
+            file: Name of the file; its extension determines the format.
         """
         self.file = file
         self.kinds = kinds
         self.rows = len(next(iter(rows.values())))
         self.sizes = {name: _size(kinds[name], found) for name, found in rows.items()}
         self._known: OrderedDict[Any, Any] = OrderedDict()
-        # One thread to read files with, not eight: there may be dozens of these.
+        # One thread, not eight: there may be dozens of these databases.
         self._database = duckdb.connect(
             ":memory:", config={"threads": 1, "async_threads": 1}
         )
@@ -151,11 +151,11 @@ class Table:
         self._database.execute("SET lock_configuration = true")
 
     def fetch(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Rows of a query whose text holds no value: those are bound."""
+        """Returns the rows of a query; pass values separately, they are bound."""
         return self._database.execute(sql, list(values)).fetchall()
 
     def remember(self, key: Any, compute: Callable[[], _T]) -> _T:
-        """What was computed for the key, lately or now: data never changes."""
+        """Returns the cached or newly computed value for a key: data never changes."""
         if key in self._known:
             self._known.move_to_end(key)
             known: _T = self._known[key]
@@ -221,13 +221,13 @@ def _cell(value: Any) -> str:
 
 @lru_cache(maxsize=_OPEN)
 def open_table(spec: DatasetSpec) -> Table:
-    """The dataset; drawn and read if it is not among the last that were used."""
+    """Returns a dataset; generates and reads it if it isn't cached."""
     rows, kinds = draw(spec)
     return Table(rows, kinds, spec.file)
 
 
 def draw(spec: DatasetSpec) -> tuple[Rows, dict[str, Kind]]:
-    """Draws a dataset: values by column, and the kind of each column."""
+    """Generates a dataset: values by column, and the kind of each column."""
     rng = np.random.default_rng(spec.seed)
     domain = DOMAINS[spec.domain]
     numbers, categories, date = columns(spec.domain, spec.split)
@@ -271,7 +271,7 @@ def _measures(
     effects: Sequence[np.ndarray[Any, Any]],
     dates: Sequence[datetime.date],
 ) -> Iterator[list[float]]:
-    """Four columns of numbers; they hang together, have outliers and an odd month."""
+    """Four correlated columns of numbers, with outliers and an abnormal month."""
     months = np.array([day.year * 12 + day.month for day in dates])
     base = rng.normal(size=count)
     for weight in (0.9, 0.55, -0.7, 0.1):

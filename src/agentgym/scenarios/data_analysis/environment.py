@@ -1,4 +1,4 @@
-"""One question at a time: the files, the tools and the judge."""
+"""The environment of data_analysis: the files, the tools and the judge."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from agentgym.scenarios.environment import Verdict
 from agentgym.scenarios.planned import PlannedEnvironment
 
 _WASTE = 0.5
-"""Share of a solved task's outcome that hangs on how little was scanned."""
+"""Share of a solved task's outcome that depends on query efficiency."""
 
 
 class DataAnalysisEnvironment(PlannedEnvironment):
-    """One question at a time."""
+    """Plays one question at a time."""
 
     world: World
 
@@ -25,7 +25,7 @@ class DataAnalysisEnvironment(PlannedEnvironment):
         return TOOLS
 
     def reset_task(self, task: Task, seed: int = 0) -> None:
-        """Puts the files of the task at hand."""
+        """See `Environment`; also selects the task's files."""
         super().reset_task(task, seed)
         goal: Goal = task.goal
         self._goal = goal
@@ -33,13 +33,13 @@ class DataAnalysisEnvironment(PlannedEnvironment):
         self._astray = False
 
     def make_world(self, task: Task) -> World:
-        """Nothing loaded, nothing computed; datasets are shared and never change."""
+        """An empty analysis; datasets are shared and never change."""
         return World(task.world)
 
     def judge_call(self, call: ToolCall, result: ToolResult) -> Verdict:
-        """A call is right if it is the next one of the plan.
+        """A call is right if it is the next one in the plan.
 
-        After a wrong file or filter, loading the right file is the next one.
+        After a wrong file or filter, the agent has to load the right file again.
         """
         repeated = self.repeats(call)
         plan = self._goal.plan
@@ -62,12 +62,12 @@ class DataAnalysisEnvironment(PlannedEnvironment):
             kind = FailureKind.BAD_ARGUMENTS
         else:
             kind = FailureKind.WRONG_TOOL
-        # What the user was told cannot be taken back.
+        # An answer to the user can't be undone.
         harmful = result.ok and call.name == "answer"
         return Verdict(False, kind, harmful, wrong)
 
     def outcome(self) -> tuple[bool, float]:
-        """Judged by the answer, and by what was scanned for it."""
+        """Judged by the answer and the amount of data scanned."""
         if self.closed and self.finished:
             world = self.world
             saved = self._goal.efficiency(world.rows_scanned, world.bytes_scanned)
@@ -76,11 +76,11 @@ class DataAnalysisEnvironment(PlannedEnvironment):
 
     @property
     def finished(self) -> bool:
-        """Whether the question is answered, with its chart if one was wanted."""
+        """Whether the question is answered, with a chart if the user wants one."""
         return self._next == len(self._goal.plan) and not self._astray
 
     def _suits(self, call: ToolCall, result: ToolResult) -> bool:
-        """Whether a chart shows what it should; other calls always suit."""
+        """Whether a chart is right; always true for other calls."""
         if call.name != "plot_chart" or not result.ok:
             return True
         return self.world.charts[-1].shown in self._goal.charts

@@ -1,4 +1,4 @@
-"""A task's plan: the calls that answer its question; others are judged by it."""
+"""A task's plan: the calls that answer its question, to judge an agent's calls by."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SYSTEM_PROMPT = (
 )
 
 _TOLERANCE = 0.005
-"""By which an answer in numbers may be off, as a share of it."""
+"""Relative tolerance for numbers in answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +26,13 @@ class Goal:
     """How a task is judged.
 
     Attributes:
-        plan: The calls that answer the question with the least scanned, in order; the
-            last one is the answer.
-        rows: Scanned by the plan, without loading the file.
-        bytes: The same.
-        charts: What a right chart shows: any of these; empty if none is wanted.
-        file_rows: Scanned by loading the file that the question names.
-        file_bytes: The same.
+        plan: The calls that answer the question with the least data scanned, in order;
+            the last one is the answer.
+        rows: Rows scanned by the plan, without loading the file.
+        bytes: Bytes scanned by the plan, without loading the file.
+        charts: The contents of right charts; empty if the user wants no chart.
+        file_rows: Rows scanned by loading the question's file.
+        file_bytes: Bytes scanned by loading the question's file.
     """
 
     plan: tuple[Milestone, ...]
@@ -43,10 +43,10 @@ class Goal:
     file_bytes: int
 
     def efficiency(self, rows: int, size: int) -> float:
-        """What the plan scans against what was scanned, 0 to 1: rows and bytes.
+        """The plan's scans divided by the actual scans, 0 to 1, for rows and bytes.
 
-        Loading the file that the question names is left out on both sides: it is the
-        same in every plan.
+        Loading the question's file doesn't count on either side, because every plan
+        does it.
         """
         rows, size = rows - self.file_rows, size - self.file_bytes
         by_rows = self.rows / rows if rows > self.rows else 1.0
@@ -55,9 +55,10 @@ class Goal:
 
 
 def wrong_arguments(due: Milestone, call: ToolCall) -> frozenset[str]:
-    """Names of the arguments that are not as they should be.
+    """The names of a call's wrong arguments.
 
-    What the plan leaves open may be anything, and correlation is the same both ways.
+    Arguments that the plan leaves open may be anything, and the two columns of a
+    correlation may be swapped.
     """
     wanted = dict(due.arguments)
     wrong = _differing(wanted, call.arguments)

@@ -1,4 +1,4 @@
-"""The data-analysis scenario: tasks, rewards, its own figures and targets."""
+"""The data_analysis scenario: tasks, rewards, metrics and targets."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from agentgym.scenarios.data_analysis.environment import DataAnalysisEnvironment
 
 _AFTER_MISTAKE = 0.25
-"""How far a reward after a mistake may be from that of the mistake."""
+"""How much a reward after a mistake may differ from the mistake's reward."""
 _SCANNED = re.compile(r'"scanned": "(\d+) rows, (\d+) bytes"')
 
 
 class DataAnalysis(GeneratedScenario):
-    """Questions about files of five kinds, answered with nine tools."""
+    """Questions about five kinds of data files, answered with nine tools."""
 
     name = "data_analysis"
-    description = "Analyst of data files: filters, groups, statistics, charts"
+    description = "Analyses data files: filters, groups, statistics, charts"
     difficulty = "medium"
     estimated_time = "three minutes"
     system_prompt = SYSTEM_PROMPT
@@ -31,14 +31,14 @@ class DataAnalysis(GeneratedScenario):
     measures = ("insight_accuracy", "query_efficiency", "chart_fit")
 
     def make_task(self, split: Split, rng: random.Random, name: str) -> Task:
-        """A question; splits share no wording, file, column, value or data."""
-        # Imported late, as below: it brings DuckDB, pandas and matplotlib along.
+        """A question. Splits share no phrasings, files, columns, values or data."""
+        # Imported late, as below: this imports DuckDB, pandas and matplotlib.
         from agentgym.scenarios.data_analysis.tasks import make_task
 
         return make_task(split, rng, name)
 
     def environment(self) -> type[DataAnalysisEnvironment]:
-        """The files, the tools and the judge."""
+        """The environment's class."""
         from agentgym.scenarios.data_analysis.environment import (
             DataAnalysisEnvironment,
         )
@@ -46,9 +46,9 @@ class DataAnalysis(GeneratedScenario):
         return DataAnalysisEnvironment
 
     def broadcast_rewards(self, trajectory: Trajectory) -> list[float]:
-        """As ever, but what follows a mistake stays close to it.
+        """See `Scenario`; rewards after a mistake stay close to the mistake's.
 
-        Otherwise a mistake would be praised for what was done right in spite of it.
+        Otherwise right decisions after a mistake would reinforce the mistake.
         """
         rewards = super().broadcast_rewards(trajectory)
         mistake = None
@@ -60,7 +60,7 @@ class DataAnalysis(GeneratedScenario):
         return rewards
 
     def measure(self, trajectory: Trajectory) -> dict[str, tuple[float, float]]:
-        """Right answers, what they scanned against the best plan, and right charts."""
+        """Insight accuracy, query efficiency and chart fit."""
         goal: Goal = trajectory.task.goal
         done = {
             call.name
@@ -85,7 +85,7 @@ class DataAnalysis(GeneratedScenario):
         }
 
     def training_defaults(self) -> dict[str, Any]:
-        """Many small updates: plans are long, and are learned call by call."""
+        """Many small updates: plans are long and are learned call by call."""
         return {
             "episodes": 17_000,
             "eval_every": 8_500,
@@ -103,7 +103,7 @@ class DataAnalysis(GeneratedScenario):
 
 
 def _scanned(trajectory: Trajectory) -> tuple[int, int]:
-    """Rows and bytes that the tools of an episode say they have scanned."""
+    """Rows and bytes that the tools report as scanned in an episode."""
     found = [
         match
         for step in trajectory.steps

@@ -1,4 +1,4 @@
-"""Draws tasks: a question, the files at hand, the best plan and what it finds."""
+"""Generates tasks: a question, files, the best plan and its results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from agentgym.scenarios.wording import Phrasebook, read_json
 _PACKAGE = "agentgym.scenarios.data_analysis"
 _FUNCTIONS = {tool.name: tool.function for tool in TOOLS}
 WORDS: dict[str, dict[str, list[str]]] = read_json(_PACKAGE, "words.json")
-"""Words for a tool's listed values, by slot; all splits use them."""
+"""Words for a tool's enum values, by slot: technical terms that all splits use."""
 _TRIES = 50
 _DECOY, _OPENER, _FILTER, _CHART = 0.2, 0.4, 0.35, 0.35
 _KINDS = (
@@ -41,15 +41,15 @@ _CHARTS: dict[str, ChartKind] = {
     "month": "line",
     "correlation": "scatter",
 }
-"""The chart that suits the question, where one may be asked for."""
+"""The right chart for questions that may ask for one."""
 
 
 class _Unsuitable(Exception):
-    """The data gives no clear answer to a question."""
+    """The data has no clear answer to a question."""
 
 
 def make_task(split: Split, rng: random.Random, id: str) -> Task:
-    """Draws a task of a split."""
+    """Generates a task of a split."""
     for _ in range(_TRIES):
         try:
             return _draw(split, rng, id)
@@ -107,14 +107,14 @@ def _draw(split: Split, rng: random.Random, id: str) -> Task:
 
 
 def _difficulty(calls: int, decoy: bool) -> Difficulty:
-    """From the length of the plan, and whether another file is named as well."""
+    """Based on the length of the plan and whether the message mentions another file."""
     if calls >= 5:
         return "hard"
     return "medium" if calls == 4 or decoy else "easy"
 
 
 class _Columns:
-    """Draws columns of a table, none of them twice."""
+    """Draws different columns of a table."""
 
     def __init__(self, table: Table, rng: random.Random) -> None:
         self.table = table
@@ -142,7 +142,7 @@ class _Columns:
         return str(self._rng.choice(rows)[0])
 
     def limit(self, column: str) -> float:
-        """A round number in the midst of a column's values."""
+        """A round number in the middle of a column's values."""
         share = self._rng.choice((0.3, 0.4, 0.5, 0.6, 0.7))
         low: float = self.table.remember(
             ("quantile", column, share),
@@ -156,7 +156,7 @@ class _Columns:
 def _ask(
     kind: str, columns: _Columns, rng: random.Random
 ) -> tuple[dict[str, str], Milestone]:
-    """What fills a question's slots, and the call that answers it."""
+    """The values for a question's slots, and the call that answers it."""
     slots: dict[str, str] = {}
     arguments: dict[str, Any] = {}
 
@@ -220,10 +220,10 @@ def _condition(
 
 
 def _solve(plan: list[Milestone], files: Mapping[str, DatasetSpec]) -> Goal:
-    """Runs the plan, and adds the answer.
+    """Runs the plan and adds the answer.
 
     Raises:
-        _Unsuitable: What was found is not clear, or hangs on too few rows.
+        _Unsuitable: The result isn't clear or depends on too few rows.
     """
     world = World(files)
     value: Any = None
@@ -258,7 +258,7 @@ def _solve(plan: list[Milestone], files: Mapping[str, DatasetSpec]) -> Goal:
 
 
 def _right_charts(kind: ChartKind, data: Series) -> tuple[Shown, ...]:
-    """What a chart of the data has to show; two columns may change places."""
+    """The contents of right charts of the data; two columns may be swapped."""
     points = BINS if kind == "histogram" else len(data.x)
     sides = [(data.x_label, data.y_label)]
     if kind == "scatter":

@@ -1,6 +1,6 @@
-"""The analyst's tools. They compute with DuckDB and pandas; nothing is looked up.
+"""The analyst's tools. They really compute, with DuckDB and pandas.
 
-No text of a call reaches SQL: columns are checked against the schema of the table,
+No text from a call becomes part of SQL: columns are checked against the table's schema,
 operators and functions come from the tables below, and values are bound. What a model
 sees of the tools is in `data/tools.json`.
 """
@@ -45,15 +45,15 @@ _STATISTICS: dict[str, Callable[[Any], float]] = {
     "standard_deviation": lambda s: s.std(),
 }
 MONTH = "month"
-"""What rows can be grouped by besides columns."""
+"""The alternative to columns for grouping rows."""
 _GROUPS_SHOWN = 5
 _FEWEST = 3
-"""Values below which a statistic says nothing."""
+"""Minimum number of values for a statistic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Rows to keep."""
+    """A condition for rows to keep."""
 
     column: str
     condition: str
@@ -62,12 +62,12 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a tool computed.
+    """A tool's result.
 
     Attributes:
-        result: What the agent is told; `value` is the finding itself.
-        columns: That had to be read.
-        series: What a chart of it shows; None if there is nothing to draw.
+        result: The result for the agent; `value` is the finding itself.
+        columns: The columns that were read.
+        series: The data for a chart; None if there is nothing to draw.
     """
 
     result: Mapping[str, Any]
@@ -77,12 +77,12 @@ class Finding:
 
 @dataclass(slots=True)
 class World:
-    """One analysis: the files at hand, what has been done, what it cost.
+    """The state of one analysis.
 
     Attributes:
-        files: The datasets that can be loaded, by the names of their files.
-        finding: What was computed last on the table.
-        answer: What the user was told.
+        files: The available datasets, by file name.
+        finding: The last result.
+        answer: The answer to the user.
     """
 
     files: Mapping[str, DatasetSpec]
@@ -95,19 +95,19 @@ class World:
     bytes_scanned: int = 0
 
     def loaded(self) -> Table:
-        """The table at work.
+        """The loaded table.
 
         Raises:
-            ToolError: None has been loaded.
+            ToolError: No table is loaded.
         """
         if self.table is None:
             raise ToolError("no data is loaded; call load_data first")
         return self.table
 
     def count(self, rows: int, size: int) -> dict[str, str]:
-        """Adds to what was scanned; returns it as part of a result.
+        """Adds to the scanned data; returns it as part of a result.
 
-        As text: no number that is part of an answer.
+        As text, so that no policy takes it for a number of the answer.
         """
         self.rows_scanned += rows
         self.bytes_scanned += size
@@ -116,7 +116,7 @@ class World:
     def find(
         self, key: tuple[Any, ...], compute: Callable[[Table], Finding]
     ) -> dict[str, Any]:
-        """Computes something on the rows that the filters leave, and counts it."""
+        """Computes something on the rows that pass the filters, and counts the scan."""
         table = self.loaded()
         found = table.remember((key, self.filters), lambda: compute(table))
         self.finding = found
@@ -146,7 +146,7 @@ def load_data(world: World, file: str) -> dict[str, Any]:
 
 
 def describe(world: World, column: str, aspect: str) -> dict[str, Any]:
-    """Counts gaps or different values of a column, or finds the commonest one."""
+    """Counts missing or distinct values of a column, or finds the most common one."""
 
     def compute(table: Table) -> Finding:
         name, (where, bound) = _column(table, column), _where(world)
@@ -174,7 +174,7 @@ def describe(world: World, column: str, aspect: str) -> dict[str, Any]:
 def filter_data(
     world: World, column: str, condition: str, value: str | float
 ) -> dict[str, Any]:
-    """Keeps the rows that meet a condition, for all that follows."""
+    """Keeps the rows that meet a condition, for all following calls."""
     table = world.loaded()
     _column(table, column)
     numeric = isinstance(value, int | float)
@@ -241,7 +241,7 @@ def aggregate_data(
 
 
 def calculate_stats(world: World, column: str, statistic: str) -> dict[str, Any]:
-    """One statistic of a column."""
+    """Calculates one statistic of a column."""
 
     def compute(table: Table) -> Finding:
         numbers = _frame(world, table, column)[column].dropna()
@@ -254,7 +254,7 @@ def calculate_stats(world: World, column: str, statistic: str) -> dict[str, Any]
 
 
 def detect_outliers(world: World, column: str, method: str) -> dict[str, Any]:
-    """Counts extreme values, or finds the month that is out of line."""
+    """Counts extreme values, or finds the abnormal month."""
 
     def compute(table: Table) -> Finding:
         if method == "month":
@@ -310,7 +310,7 @@ def run_correlation(
 
 
 def plot_chart(world: World, kind: ChartKind) -> dict[str, Any]:
-    """Draws what was computed last."""
+    """Draws the last result."""
     finding = world.finding
     if finding is None or finding.series is None:
         raise ToolError("nothing to draw; aggregate, correlate or calculate first")
@@ -334,12 +334,12 @@ def plot_chart(world: World, kind: ChartKind) -> dict[str, Any]:
 
 
 def answer(world: World, value: str | float) -> dict[str, Any]:
-    """Tells the user."""
+    """Answers the user."""
     world.answer = value
     return {"sent": True}
 
 
-# What they share -------------------------------------------------------------------
+# Shared helpers --------------------------------------------------------------------
 
 _PLURALS: dict[Kind, str] = {
     "number": "numbers",
@@ -351,7 +351,7 @@ _PLURALS: dict[Kind, str] = {
 
 
 def _column(table: Table, name: str) -> str:
-    """A column as SQL writes it; only what the schema has gets here."""
+    """A column's quoted name for SQL, after checking it against the schema."""
     if name not in table.kinds:
         raise ToolError(f"no column '{name}'; columns: {', '.join(table.kinds)}")
     escaped = name.replace('"', '""')
@@ -387,7 +387,7 @@ def _where(world: World) -> tuple[str, list[Any]]:
 
 
 def _frame(world: World, table: Table, *names: str) -> pd.DataFrame:
-    """Columns of numbers, of the rows that the filters leave."""
+    """Columns of numbers, with the rows that pass the filters."""
     picked = ", ".join(_number(table, name) for name in names)
 
     def compute() -> pd.DataFrame:
