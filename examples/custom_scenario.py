@@ -1,4 +1,4 @@
-"""A scenario of your own, complete: run this file to train on it."""
+"""A complete scenario: run this file to train on it."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""An agent of your own, trained without changing it: a tool loop with OpenAI's client.
+"""Train your own agent without changing it: a tool loop with OpenAI's client.
 
 python examples/tool_loop_agent.py
 

@@ -243,5 +243,5 @@ def test_settings_that_make_no_sense(settings: Any, problem: str) -> None:
 def test_an_agent_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be imported"):
         _train(tmp_path, agent="no_such_module:agent")
-    with pytest.raises(UsageError, match="no command"):
+    with pytest.raises(UsageError, match="Agent command 'no-such-program' not found"):
         _train(tmp_path, agent_command="no-such-program")

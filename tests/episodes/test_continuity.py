@@ -173,7 +173,7 @@ def test_nothing_shared(talk: Talk) -> None:
     assert talk(other, says("La")).continuity == "unrelated"
     assert len(talk.steps) == 3
     (text,) = warnings_of(talk.recorder.breaks)
-    assert "share nothing (2 times, 'unrelated')" in text
+    assert "start unrelated conversations (2 times, 'unrelated')" in text
 
 
 # Side calls ------------------------------------------------------------------------

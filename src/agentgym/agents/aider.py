@@ -85,13 +85,13 @@ class AiderAgentManager(AgentManager):
         self._test_seconds = test_seconds
         self.diffs: dict[str, str] = {}
 
-    def work(self, place: AgentContext) -> str | None:
+    def work(self, context: AgentContext) -> str | None:
         """See `AgentManager.work`."""
-        repository = _repository(place.task.world)
-        clone = place.folder / "repository"
+        repository = _repository(context.task.world)
+        clone = context.folder / "repository"
         _git("clone", "--quiet", "--no-hardlinks", repository.path, str(clone))
         _git("-C", str(clone), "checkout", "--quiet", "--detach", repository.commit)
-        about = place.folder / "model.json"
+        about = context.folder / "model.json"
         limits = {"max_input_tokens": 32_768, "max_output_tokens": 8_192}
         about.write_text(
             json.dumps(
@@ -111,21 +111,21 @@ class AiderAgentManager(AgentManager):
                 "--edit-format",
                 self._edit_format,
                 "--message",
-                place.task.prompt,
+                context.task.prompt,
                 *repository.files,
             ],
-            place,
+            context,
             clone,
             self.time_limit,
-            {"HOME": str(place.folder), "AIDER_CHECK_UPDATE": "false"},
+            {"HOME": str(context.folder), "AIDER_CHECK_UPDATE": "false"},
         )
         return None
 
-    def judge(self, place: AgentContext, trajectories: Sequence[Trajectory]) -> None:
+    def judge(self, context: AgentContext, trajectories: Sequence[Trajectory]) -> None:
         """Runs the repository's tests; their result is the reward of every step."""
-        repository = _repository(place.task.world)
-        clone = place.folder / "repository"
-        self.diffs[place.task.id] = _git(
+        repository = _repository(context.task.world)
+        clone = context.folder / "repository"
+        self.diffs[context.task.id] = _git(
             "-C", str(clone), "diff", repository.commit, "--", *repository.files
         )
         outcome = run_sandboxed(repository.test, clone, seconds=self._test_seconds)

@@ -1,4 +1,4 @@
-"""Agents that are programs: any command line, in processes of their own."""
+"""Agents that are programs: runs any command in a separate process."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from agentgym.errors import UsageError
 from agentgym.integrations.base import NO_TELEMETRY
 
 MAX_OUTPUT = 64 << 20
-"""Bytes that an agent may print."""
+"""Maximum size of an agent's output in bytes."""
 _OUTPUT = ".agentgym-output"
 _SHOWN = 300
-"""Characters of its output that a failure quotes."""
+"""Maximum characters of the output in an error message."""
 _GRACE = 1.0
-"""Seconds between asking a process to end and ending it."""
+"""Seconds between terminating a process and killing it."""
 _TICK = 0.02
 
 
 class CommandAgentManager(AgentManager):
     """Runs a command for each task.
 
-    It finds its endpoint in `OPENAI_BASE_URL` (and `OPENAI_API_BASE`), its key in
-    `OPENAI_API_KEY`, and the world at `AGENTGYM_SESSION_URL`. In an argument,
-    `{prompt}` stands for what the user says. Its current folder is its own, and gone
-    afterwards; arguments that name a file here are made absolute for that. At the time
-    limit it is killed with all its children.
+    The environment variables `OPENAI_BASE_URL` (and `OPENAI_API_BASE`) contain its
+    endpoint, `OPENAI_API_KEY` its key, and `AGENTGYM_SESSION_URL` the URL of the
+    episode. In arguments, `{prompt}` is replaced with the user's message. The command
+    runs in a temporary folder, so arguments that name existing files are made absolute.
+    At the time limit, it is killed with all its children.
     """
 
     def __init__(
@@ -47,16 +47,17 @@ class CommandAgentManager(AgentManager):
         environment: Mapping[str, str] = {},
         **options: Any,
     ) -> None:
-        """Prepares.
+        """Creates the manager.
 
         Args:
-            command: A line as for a shell, though none runs it, or its arguments.
+            command: A command line in shell syntax, or a list of arguments. It doesn't
+                run in a shell.
             gateway: See `AgentManager`.
-            environment: Further variables.
+            environment: Additional environment variables.
             **options: See `AgentManager`.
 
         Raises:
-            UsageError: There is no such command.
+            UsageError: The command doesn't exist.
         """
         arguments = parse_command(command)
         options.setdefault("kind", Path(arguments[0]).name)
@@ -64,12 +65,12 @@ class CommandAgentManager(AgentManager):
         self._command = arguments
         self._environment = dict(environment)
 
-    def work(self, place: AgentContext) -> str | None:
+    def work(self, context: AgentContext) -> str | None:
         """See `AgentManager.work`."""
         run_command(
-            [part.replace("{prompt}", place.task.prompt) for part in self._command],
-            place,
-            place.folder,
+            [part.replace("{prompt}", context.task.prompt) for part in self._command],
+            context,
+            context.folder,
             self.time_limit,
             self._environment,
         )
@@ -77,19 +78,19 @@ class CommandAgentManager(AgentManager):
 
 
 def parse_command(command: str | Sequence[str]) -> list[str]:
-    """The arguments of a command, such that it can be run in another folder.
+    """Returns a command's arguments, usable from another folder.
 
     Raises:
-        UsageError: There is no such command.
+        UsageError: The command doesn't exist.
     """
     try:
         arguments = shlex.split(command) if isinstance(command, str) else command
     except ValueError as error:
-        raise UsageError(f"The agent's command makes no sense: {error}.") from None
+        raise UsageError(f"Invalid agent command: {error}.") from None
     program = shutil.which(arguments[0]) if arguments else None
     if program is None:
         what = arguments[0] if arguments else ""
-        raise UsageError(f"There is no command '{what}' to run as the agent.")
+        raise UsageError(f"Agent command '{what}' not found.")
     return [
         os.path.abspath(program),
         *(os.path.abspath(a) if os.path.exists(a) else a for a in arguments[1:]),
@@ -98,38 +99,38 @@ def parse_command(command: str | Sequence[str]) -> list[str]:
 
 def run_command(
     command: Sequence[str],
-    place: AgentContext,
+    context: AgentContext,
     folder: Path,
     time_limit: float,
     environment: Mapping[str, str] = {},
 ) -> None:
-    """Runs an agent's command to its end, pointed at its endpoint.
+    """Runs an agent's command with its endpoint until it ends.
 
     Args:
-        command: Its arguments.
-        place: What the agent finds.
-        folder: Where it runs.
-        time_limit: Seconds that it may take.
-        environment: Further variables.
+        command: The command with its arguments.
+        context: The agent's context.
+        folder: The working directory.
+        time_limit: Time limit in seconds.
+        environment: Additional environment variables.
 
     Raises:
-        AgentFailed: It did not end well. Nothing that it started is left.
+        AgentFailed: The command failed. All processes that it started are ended.
     """
-    with (place.folder / _OUTPUT).open("w+b") as output:
+    with (context.folder / _OUTPUT).open("w+b") as output:
         process = subprocess.Popen(
             command,
             cwd=folder,
-            env={**os.environ, **NO_TELEMETRY, **_variables(place), **environment},
+            env={**os.environ, **NO_TELEMETRY, **_variables(context), **environment},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
         try:
-            code = _wait(process, place, output, time_limit)
+            code = _wait(process, context, output, time_limit)
         finally:
-            # What it started may still be there when it has ended itself.
-            kill_with_children(process, place.url)
+            # Its child processes may still run after it has ended.
+            kill_with_children(process, context.url)
         if code != 0:
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
             said = f"the agent ended with {how}: {_tail(output)}"
@@ -138,13 +139,13 @@ def run_command(
 
 def _wait(
     process: subprocess.Popen[bytes],
-    place: AgentContext,
+    context: AgentContext,
     output: IO[bytes],
     time_limit: float,
 ) -> int:
     end = time.monotonic() + time_limit
-    while (left := end - time.monotonic()) > 0 and not place.stopping.is_set():
-        # In slices, to hear when everything must end.
+    while (left := end - time.monotonic()) > 0 and not context.stopping.is_set():
+        # In short waits, to notice when everything must stop.
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(min(1.0, left))
         if os.fstat(output.fileno()).st_size > MAX_OUTPUT:
@@ -154,20 +155,20 @@ def _wait(
     )
 
 
-def _variables(place: AgentContext) -> dict[str, str]:
+def _variables(context: AgentContext) -> dict[str, str]:
     return {
-        "OPENAI_BASE_URL": place.base_url,
-        "OPENAI_API_BASE": place.base_url,
-        "OPENAI_API_KEY": place.api_key,
-        "AGENTGYM_SESSION_URL": place.url,
-        "AGENTGYM_TASK_ID": place.task.id,
+        "OPENAI_BASE_URL": context.base_url,
+        "OPENAI_API_BASE": context.base_url,
+        "OPENAI_API_KEY": context.api_key,
+        "AGENTGYM_SESSION_URL": context.url,
+        "AGENTGYM_TASK_ID": context.task.id,
     }
 
 
 def kill_with_children(process: subprocess.Popen[bytes], mark: str) -> None:
-    """Ends a process that leads its own session, and all that it started.
+    """Ends a session's leading process and all processes that it started.
 
-    Also what left its process group, where the system tells what it was started with.
+    This includes processes that left its group, on systems with /proc.
     """
     if process.poll() is None:
         _signal_group(process.pid, signal.SIGTERM)
@@ -189,7 +190,7 @@ def _signal_group(group: int, number: int) -> None:
 
 
 def _started_with(mark: str) -> list[int]:
-    """Processes that have the mark in their environment, where there is /proc."""
+    """The processes with the mark in their environment, on systems with /proc."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -25,15 +25,14 @@ import asyncio
 import contextlib
 import hashlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Self
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from agentgym.agents.backends import Answered, Backend, Question, Relay
 from agentgym.agents.sessions import (
@@ -46,35 +45,21 @@ from agentgym.core.trajectory import EpisodePlan
 from agentgym.episodes.continuity import Context
 from agentgym.episodes.episode import AgentTask, Episode
 from agentgym.errors import ServingError
-from agentgym.serving import server
+from agentgym.serving import server, translations
 from agentgym.serving.answers import encode, events, model_dict
-from agentgym.serving.completions import (
-    chat_of_completion,
-    completion_dict,
-    completion_events,
-)
 from agentgym.serving.deciding import Answer
 from agentgym.serving.errors import ApiError, invalid
 from agentgym.serving.http import (
     Endpoint,
     Log,
-    bearer,
+    application,
     check_key,
-    each,
     event_stream,
-    guarded,
     json_response,
-    not_found,
     read_body,
     wrong_key,
 )
 from agentgym.serving.protocol import parse_json
-from agentgym.serving.responses import (
-    chat_of_response,
-    response_dict,
-    response_events,
-    response_id,
-)
 
 MODEL = "agentgym"
 """The model's name in responses; agents may use any name."""
@@ -173,29 +158,22 @@ class Gateway:
 
     def app(self) -> Starlette:
         """The ASGI application, for other servers."""
-        posts: dict[str, Endpoint] = {
-            "/v1/chat/completions": self._chat,
-            "/v1/completions": self._text,
-            "/v1/responses": self._responses,
-            "/v1/embeddings": self._embeddings,
-            "/tools/{name}": self._tool,
-            "/reply": self._reply,
+        asking = {
+            "POST /s/{session}/v1/chat/completions": self._chat,
+            "POST /s/{session}/v1/completions": self._text,
+            "POST /s/{session}/v1/responses": self._responses,
         }
-        gets: dict[str, Endpoint] = {
-            "/v1/models": self._models,
-            "/v1/models/{name:path}": self._model,
-            "/task": self._task,
+        others = {
+            "POST /s/{session}/v1/embeddings": self._embeddings,
+            "POST /s/{session}/tools/{name}": self._tool,
+            "POST /s/{session}/reply": self._reply,
+            "GET /s/{session}/v1/models": self._models,
+            "GET /s/{session}/v1/models/{name:path}": self._model,
+            "GET /s/{session}/task": self._task,
         }
-        routes = [
-            Route("/s/{session}" + path, self._guard(endpoint), methods=[method])
-            for method, endpoints in (("POST", posts), ("GET", gets))
-            for path, endpoint in endpoints.items()
-        ]
-        return Starlette(
-            routes=routes,
-            exception_handlers={HTTPException: not_found},
-            lifespan=self._lifespan,
-        )
+        endpoints = {path: self._admit(end, True) for path, end in asking.items()}
+        endpoints |= {path: self._admit(end, False) for path, end in others.items()}
+        return application(endpoints, self._log, self._lifespan)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -237,156 +215,136 @@ class Gateway:
     async def _asked(
         self, session: Session, chat: dict[str, Any], side: bool
     ) -> Answer:
-        task = asyncio.current_task()
-        assert task is not None
-        session.running.add(task)
-        task.add_done_callback(session.running.discard)
-        try:
+        with _noted(session):
             session.admit()
             return await self._decide(session, Question(chat, body=chat), side=side)
-        except ApiError as error:
-            session.refused[error.code or "invalid"] += 1
-            raise
 
     # OpenAI's endpoints --------------------------------------------------------------
 
-    async def _chat(self, request: Request) -> Response:
-        body = await read_body(request)
-        payload = parse_json(body)
-        question = Question(payload, body=payload)
-        if payload.get("stream"):
-            return await self._streamed(request, body, question)
-        answer = await self._answer(request, body, question)
-        if isinstance(answer, Answered) and answer.body is not None:
-            return json_response(200, encode(answer.body))
-        return json_response(200, encode(answer.completion.to_dict()))
+    async def _chat(self, session: Session, request: Request) -> Response:
+        asked = await _Asked.read(session, request)
+        chat = asked.question.chat
+        if not chat.get("stream"):
+            answer = await self._answer(asked)
+            return json_response(_body_of(answer) or answer.completion.to_dict())
+        relay = None
+        # Repeated answers of a sibling are sent as a whole.
+        forked = session.episode is not None and session.episode.forked
+        if asked.earlier is None and not session.over and not forked:
+            relay = await self.backend.stream(asked.question)
+        if relay is not None:
+            return event_stream(_relayed(asked, relay))
+        answer = await self._answer(asked)
+        usage = _wants_usage(chat)
+        return event_stream(events(answer.completion, include_usage=usage))
 
-    async def _text(self, request: Request) -> Response:
-        body = await read_body(request)
-        payload = parse_json(body)
-        question = Question(chat_of_completion(payload), "text", payload)
-        answer = await self._answer(request, body, question)
+    async def _text(self, session: Session, request: Request) -> Response:
+        asked = await _Asked.read(session, request)
+        payload = asked.question.body
+        asked.question = Question(
+            translations.chat_of_completion(payload), "text", payload
+        )
+        answer = await self._answer(asked)
+        done = answer.completion
         if payload.get("stream"):
             usage = _wants_usage(payload)
-            parts = completion_events(answer.completion, include_usage=usage)
-            return event_stream(each(parts))
-        if isinstance(answer, Answered) and answer.body is not None:
-            return json_response(200, encode(answer.body))
-        return json_response(200, encode(completion_dict(answer.completion)))
+            return event_stream(
+                translations.completion_events(done, include_usage=usage)
+            )
+        return json_response(_body_of(answer) or translations.completion_dict(done))
 
-    async def _responses(self, request: Request) -> Response:
-        session: Session = request.state.session
-        body = await read_body(request)
-        payload = parse_json(body)
+    async def _responses(self, session: Session, request: Request) -> Response:
+        asked = await _Asked.read(session, request)
+        payload = asked.question.body
         previous = session.conversation(payload.get("previous_response_id"))
-        chat = chat_of_response(payload, previous)
-        answer = await self._answer(request, body, Question(chat, body=chat))
-        completion = answer.completion
+        chat = translations.chat_of_response(payload, previous)
+        asked.question = Question(chat, body=chat)
+        completion = (await self._answer(asked)).completion
         if payload.get("store") is not False:
             said = chat["messages"]
             if payload.get("instructions"):
                 said = said[1:]
             session.keep_conversation(
-                response_id(completion), [*said, message_of(completion)]
+                translations.response_id(completion), [*said, message_of(completion)]
             )
         if payload.get("stream"):
-            return event_stream(each(response_events(completion, payload)))
-        return json_response(200, encode(response_dict(completion, payload)))
+            return event_stream(translations.response_events(completion, payload))
+        return json_response(translations.response_dict(completion, payload))
 
-    async def _models(self, request: Request) -> Response:
+    async def _models(self, session: Session, request: Request) -> Response:
         listed = [model_dict(MODEL, self._created)]
-        return json_response(200, encode({"object": "list", "data": listed}))
+        return json_response({"object": "list", "data": listed})
 
-    async def _model(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        return json_response(200, encode(model_dict(name, self._created)))
+    async def _model(self, session: Session, request: Request) -> Response:
+        return json_response(model_dict(request.path_params["name"], self._created))
 
-    async def _embeddings(self, request: Request) -> Response:
-        body = await self.backend.embed(parse_json(await read_body(request)))
-        return json_response(200, encode(body))
+    async def _embeddings(self, session: Session, request: Request) -> Response:
+        body = parse_json(await read_body(request))
+        return json_response(await self.backend.embed(body))
 
     # Endpoints of the episode --------------------------------------------------------
 
-    async def _task(self, request: Request) -> Response:
-        task = AgentTask.of(self._episode(request))
+    async def _task(self, session: Session, request: Request) -> Response:
+        task = AgentTask.of(_episode(session))
         about = {"id": task.id, "messages": task.messages, "tools": task.tools}
-        return json_response(200, encode(about))
+        return json_response(about)
 
-    async def _tool(self, request: Request) -> Response:
-        episode = self._episode(request)
+    async def _tool(self, session: Session, request: Request) -> Response:
+        episode = _episode(session)
         arguments = parse_json(await read_body(request) or b"{}")
         name = request.path_params["name"]
         result = await asyncio.to_thread(episode.call, name, arguments)
-        return json_response(
-            200,
-            encode(
-                {
-                    "content": result.content,
-                    "failure": result.failure,
-                    "over": episode.over,
-                }
-            ),
-        )
+        about = {"content": result.content, "failure": result.failure}
+        return json_response({**about, "over": episode.over})
 
-    async def _reply(self, request: Request) -> Response:
-        episode = self._episode(request)
+    async def _reply(self, session: Session, request: Request) -> Response:
+        episode = _episode(session)
         content = parse_json(await read_body(request)).get("content")
         if not isinstance(content, str):
             raise invalid("content must be the message to the user.", "content")
         answer = await asyncio.to_thread(episode.say, content)
-        return json_response(200, encode({"content": answer, "over": episode.over}))
-
-    def _episode(self, request: Request) -> Episode:
-        session: Session = request.state.session
-        if session.episode is None:
-            raise ApiError(
-                404, "This session has no task and no tools: its agent brings its own."
-            )
-        return session.episode
+        return json_response({"content": answer, "over": episode.over})
 
     # ---------------------------------------------------------------------------------
 
-    def _guard(self, endpoint: Endpoint) -> Endpoint:
-        """Checks the session's key and tracks the open requests."""
+    def _admit(self, endpoint: _SessionEndpoint, counts: bool) -> Endpoint:
+        """Checks the session's key and tracks the open requests.
+
+        Args:
+            endpoint: Gets the session and the request.
+            counts: Whether the session's request limits apply.
+        """
 
         async def admitted(request: Request) -> Response:
             session = self.sessions.get(request.path_params["session"])
             if session is None:
                 raise wrong_key("Session not found or already closed.")
-            check_key(bearer(request), session.key.encode())
-            request.state.session = session
-            task = asyncio.current_task()
-            assert task is not None
-            session.running.add(task)
-            task.add_done_callback(session.running.discard)
-            try:
-                if endpoint in (self._chat, self._text, self._responses):
-                    session.admit()
-                return await endpoint(request)
-            except ApiError as error:
-                session.refused[error.code or "invalid"] += 1
-                raise
-            except Exception:
-                session.refused["internal_error"] += 1
-                raise
+            check_key(request, session.key)
+            with _noted(session):
+                try:
+                    if counts:
+                        session.admit()
+                    return await endpoint(session, request)
+                except ApiError:
+                    raise
+                except Exception:
+                    session.refused["internal_error"] += 1
+                    raise
 
-        return guarded(admitted, self._log)
+        return admitted
 
-    async def _answer(
-        self, request: Request, body: bytes, question: Question
-    ) -> Answer:
+    async def _answer(self, asked: _Asked) -> Answer:
         """The answer to a request; for a retry, the same answer as before."""
-        session: Session = request.state.session
-        digest = _digest(request, body)
-        if _is_retry(request) and (known := session.earlier(digest)) is not None:
-            return await asyncio.shield(known)
-        # A separate task: if the client disconnects, its retry finds the answer.
-        side = _SIDE in request.headers
-        deciding = asyncio.create_task(self._decide(session, question, side=side))
-        session.deciding.add(deciding)
-        deciding.add_done_callback(session.deciding.discard)
-        session.remember(digest, deciding)
-        return await asyncio.shield(deciding)
+        known = asked.earlier
+        if known is None:
+            # A separate task: if the client disconnects, its retry finds the answer.
+            session = asked.session
+            deciding = self._decide(session, asked.question, side=asked.side)
+            known = task = asyncio.create_task(deciding)
+            session.deciding.add(task)
+            task.add_done_callback(session.deciding.discard)
+            session.remember(asked.digest, task)
+        return await asyncio.shield(known)
 
     async def _decide(
         self, session: Session, question: Question, *, side: bool
@@ -403,57 +361,96 @@ class Gateway:
         session.record(context, answer, side=side, replayed=replayed)
         return answer
 
-    async def _streamed(
-        self, request: Request, body: bytes, question: Question
-    ) -> Response:
-        session: Session = request.state.session
-        known = session.earlier(_digest(request, body)) if _is_retry(request) else None
-        relay = None
-        # Repeated answers of a sibling are sent as a whole.
-        forked = session.episode is not None and session.episode.forked
-        if known is None and not session.over and not forked:
-            relay = await self.backend.stream(question)
-        if relay is not None:
-            return event_stream(self._relayed(request, body, question, relay))
-        answer = await self._answer(request, body, question)
-        usage = _wants_usage(question.chat)
-        return event_stream(each(events(answer.completion, include_usage=usage)))
 
-    async def _relayed(
-        self, request: Request, body: bytes, question: Question, relay: Relay
-    ) -> AsyncIterator[bytes]:
-        session: Session = request.state.session
-        passed_on = relay.events()
-        try:
-            async with contextlib.aclosing(passed_on):
-                async for part in passed_on:
-                    yield part
-        except ApiError as error:
-            session.refused[error.code or "invalid"] += 1
-            yield b"data: %b\n\n" % encode(error.to_dict())
-            return
-        answer = relay.answer()
-        context = Context.of(question.chat)
-        side = _SIDE in request.headers
-        session.record(context, answer, side=side, replayed=False)
-        given: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        given.set_result(answer)
-        session.remember(_digest(request, body), given)
-        for part in relay.tail:
-            yield part
+_SessionEndpoint = Callable[[Session, Request], Awaitable[Response]]
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A request for an answer.
+
+    Attributes:
+        side: Whether the request isn't one of the agent's decisions.
+        digest: Equal requests have equal digests.
+        retry: Whether the client has sent the request before.
+    """
+
+    session: Session
+    question: Question
+    side: bool
+    digest: bytes
+    retry: bool
+
+    @classmethod
+    async def read(cls, session: Session, request: Request) -> Self:
+        body = await read_body(request)
+        payload = parse_json(body)
+        path = request.url.path.encode()
+        return cls(
+            session,
+            Question(payload, body=payload),
+            _SIDE in request.headers,
+            hashlib.blake2b(path + body, digest_size=16).digest(),
+            request.headers.get(_RETRY, "0") not in ("", "0"),
+        )
+
+    @property
+    def earlier(self) -> asyncio.Future[Answer] | None:
+        """For a retry, the answer as before, given or on its way."""
+        return self.session.earlier(self.digest) if self.retry else None
+
+
+async def _relayed(asked: _Asked, relay: Relay) -> AsyncIterator[bytes]:
+    session = asked.session
+    passed_on = relay.events()
+    try:
+        async with contextlib.aclosing(passed_on):
+            async for part in passed_on:
+                yield part
+    except ApiError as error:
+        session.refused[error.code or "invalid"] += 1
+        yield b"data: %b\n\n" % encode(error.to_dict())
+        return
+    answer = relay.answer()
+    context = Context.of(asked.question.chat)
+    session.record(context, answer, side=asked.side, replayed=False)
+    given: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    given.set_result(answer)
+    session.remember(asked.digest, given)
+    for part in relay.tail:
+        yield part
+
+
+@contextlib.contextmanager
+def _noted(session: Session) -> Iterator[None]:
+    """Tracks a request while it is open, and counts why requests are refused."""
+    task = asyncio.current_task()
+    assert task is not None
+    session.running.add(task)
+    task.add_done_callback(session.running.discard)
+    try:
+        yield
+    except ApiError as error:
+        session.refused[error.code or "invalid"] += 1
+        raise
+
+
+def _episode(session: Session) -> Episode:
+    if session.episode is None:
+        raise ApiError(
+            404, "This session has no task and no tools: its agent brings its own."
+        )
+    return session.episode
+
+
+def _body_of(answer: Answer) -> dict[str, Any] | None:
+    """The body of an answer that another server gave; else None."""
+    return answer.body if isinstance(answer, Answered) else None
 
 
 def _cancel(session: Session) -> None:
     for task in [*session.running, *session.deciding]:
         task.cancel()
-
-
-def _digest(request: Request, body: bytes) -> bytes:
-    return hashlib.blake2b(request.url.path.encode() + body, digest_size=16).digest()
-
-
-def _is_retry(request: Request) -> bool:
-    return request.headers.get(_RETRY, "0") not in ("", "0")
 
 
 def _wants_usage(payload: dict[str, Any]) -> bool:

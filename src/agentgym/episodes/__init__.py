@@ -1,1 +1,1 @@
-"""One episode of an agent: the world it acts in, and who answers it."""
+"""An agent's episode: the world it acts in, and the policy that answers it."""

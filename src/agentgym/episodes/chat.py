@@ -1,8 +1,8 @@
-"""What every framework asks: a chat completion with tools, decided by a policy.
+"""Chat completions with tools, decided by a policy, for all framework adapters.
 
-A framework's model class turns its messages and tools into OpenAI's request, asks a
-`ChatModel`, and turns the answer back. That is the only place that knows a policy,
-and the only one that says when a language model of the user's is asked instead.
+A framework's model class converts its messages and tools to OpenAI's request, asks a
+`ChatModel`, and converts the answer back. Only this module knows the policy and decides
+when to ask the user's language model instead.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Complete = Callable[[dict[str, Any]], Answer]
 
 MODEL = "agentgym"
 MAX_CALLS = 20
-"""Calls in a row after which an agent that is handed out has to stop."""
+"""Maximum number of consecutive calls of an exported agent."""
 _STUCK = (
     f"I stop here: {MAX_CALLS} calls in a row have not brought me to an answer. Please "
     "tell me more about what you need."
@@ -39,7 +39,7 @@ _STUCK = (
 
 
 _ROLES = re.compile(r"select the next role from \[(?P<names>.*?)\]", re.DOTALL)
-"""How the groups of AutoGen, old and new, ask who is to speak."""
+"""How AutoGen's groups, classic and new, ask for the next speaker."""
 
 
 class Turn(StrEnum):
@@ -48,22 +48,22 @@ class Turn(StrEnum):
     ACT = "act"
     """The policy's answer stands."""
     WORDS = "words"
-    """The policy has decided to speak; the language model writes the words."""
+    """The policy has decided to speak; the language model writes the text."""
     DEFER = "defer"
     """The policy is unsure; the language model decides."""
 
 
 @dataclass(slots=True)
 class Savings:
-    """What a language model was asked, and what it was spared; all of it counted.
+    """Counts who decided, and the tokens used and saved.
 
     Attributes:
         decided: Turns that the policy decided alone.
-        worded: Turns that it decided, and the language model put into words.
-        deferred: Turns that it left to the language model.
-        tokens_saved: Of the turns it decided alone, read and written, as the policy's
-            own tokenizer counts them.
-        llm_tokens: Of all calls to the language model, as it counts them.
+        worded: Turns that the policy decided and the language model put into words.
+        deferred: Turns that the language model decided.
+        tokens_saved: Tokens read and written in the turns that the policy decided
+            alone, counted with the policy's tokenizer.
+        llm_tokens: Tokens of all calls to the language model, by its own count.
     """
 
     decided: int = 0
@@ -75,7 +75,7 @@ class Savings:
 
     @property
     def llm_calls(self) -> int:
-        """How often the language model was asked."""
+        """Number of calls to the language model."""
         return self.worded + self.deferred
 
     def note(self, turn: Turn, answer: Answer) -> None:
@@ -90,7 +90,7 @@ class Savings:
                 self.deferred += 1
 
     def note_llm(self, tokens: int) -> None:
-        """Counts what the language model took."""
+        """Counts the language model's tokens."""
         with self._lock:
             self.llm_tokens += tokens
 
@@ -110,23 +110,24 @@ class ChatModel:
         defer_below: float = 0.0,
         limited: bool = True,
     ) -> None:
-        """Prepares.
+        """Creates the chat model.
 
         Args:
-            complete: Answers.
-            has_llm: Whether there is a language model for words and doubts.
-            defer_below: The language model decides where the policy is less sure.
-            limited: Whether it stops after `MAX_CALLS`; in training, episodes end by
-                themselves.
+            complete: Answers the requests.
+            has_llm: Whether a language model writes texts and takes uncertain
+                decisions.
+            defer_below: The language model decides when the confidence is below this.
+            limited: Whether to stop after `MAX_CALLS`. Not needed in training, where
+                episodes have limits.
 
         Raises:
-            UsageError: `defer_below` is no share, or there is nobody to defer to.
+            UsageError: `defer_below` is out of range, or set without a language model.
         """
         if not 0.0 <= defer_below <= 1.0:
-            raise UsageError("defer_below must be a share from 0 to 1.")
+            raise UsageError("defer_below must be a number from 0 to 1.")
         if defer_below and not has_llm:
             raise UsageError(
-                "defer_below needs a language model to defer to. Give one with llm=."
+                "defer_below needs a language model to defer to. Pass one with llm=."
             )
         self._complete = complete
         self._has_llm = has_llm
@@ -149,13 +150,13 @@ class ChatModel:
         tools: Sequence[dict[str, Any]] = (),
         **options: Any,
     ) -> tuple[Turn, Answer]:
-        """Who speaks next, and what the policy would say.
+        """Returns who speaks next, and the policy's answer.
 
         Args:
-            messages: As OpenAI has them.
-            tools: Likewise.
-            **options: Further fields of OpenAI's request (`tool_choice`, `stop`, ...);
-                those that are None count as not given.
+            messages: Messages in OpenAI's format.
+            tools: Tools in OpenAI's format.
+            **options: More fields of OpenAI's request (`tool_choice`, `stop`, ...);
+                None means not set.
         """
         request: dict[str, Any] = {"model": MODEL, "messages": list(messages)}
         if tools:
@@ -165,7 +166,7 @@ class ChatModel:
             request.pop("tool_choice", None)
         answer = self._complete(request)
         if self._limited and _calls_in_a_row(messages) >= MAX_CALLS:
-            # Frameworks let agents go on for thousands of calls.
+            # Frameworks let agents make thousands of calls.
             answer = _stuck(answer)
         turn = Turn.ACT
         if self._has_llm:
@@ -178,7 +179,7 @@ class ChatModel:
 
 
 def trained_chat(trained: SavedAgent) -> Complete:
-    """A trained agent's answers; safe for several threads."""
+    """Returns a function with a trained agent's answers; thread-safe."""
     lock = threading.Lock()
     shelf = ToolCache()
 
@@ -213,23 +214,23 @@ def _stuck(answer: Answer) -> Answer:
 
 
 def plain_message(given: Mapping[str, Any]) -> Message:
-    """A message of a framework that speaks OpenAI's language, without its additions."""
+    """A message in OpenAI's format, without the framework's additional fields."""
     names = ("role", "content", "tool_calls", "tool_call_id")
     message = {name: given[name] for name in names if given.get(name) is not None}
     return {"content": None, **message}
 
 
 def json_form(schema: dict[str, Any]) -> dict[str, Any]:
-    """What `response_format` has to be for an answer in JSON of this schema."""
+    """The `response_format` for a JSON answer with this schema."""
     named = {"name": "answer", "schema": schema}
     return {"type": "json_schema", "json_schema": named}
 
 
 def speaker_form(messages: Sequence[Message]) -> dict[str, Any] | None:
-    """A choice among the members of a group, if that is what is asked for.
+    """The `response_format` for selecting a group's next speaker.
 
     Returns:
-        What `response_format` has to be; `speaker_of` reads the answer.
+        None if the messages don't ask for a speaker; `speaker_of` reads the answer.
     """
     found = [_ROLES.search(str(m.get("content") or "")) for m in messages]
     asked = next((match for match in found if match is not None), None)
@@ -245,7 +246,7 @@ def speaker_form(messages: Sequence[Message]) -> dict[str, Any] | None:
 
 
 def speaker_of(content: str | None) -> str:
-    """The member that was chosen."""
+    """The selected member."""
     return str(json.loads(content or "{}").get("role", ""))
 
 
@@ -253,17 +254,17 @@ TO_SAY = (
     "Say the following to the user now, in your own words. Ask for what it asks for, "
     "and promise nothing that it does not say: "
 )
-"""What a language model that only writes words is told, with what these are about."""
+"""The instruction for a language model that only writes texts."""
 
 
 def retold(messages: Sequence[Message], answer: Answer) -> list[Message]:
-    """A conversation for a language model that only writes words.
+    """Returns a conversation for a language model that only writes texts.
 
-    Its system message, the first of all, says what these are about: the policy may have
-    decided to ask for something, which a model that does not know might leave out.
+    Its first system message contains the content: the policy may have decided to ask
+    for something, and the model has to know that.
 
-    Calls and their results are told as text: models refuse calls of tools that they are
-    not offered, and one that is offered tools might call them.
+    Calls and their results become text: models reject calls of tools that aren't in the
+    request, and with tools in the request they might call them.
     """
     system = [content_text(m.get("content")) for m in messages if m["role"] == "system"]
     system.append(f"{TO_SAY}{answer.completion.content}")
@@ -286,11 +287,11 @@ def retold(messages: Sequence[Message], answer: Answer) -> list[Message]:
 
 
 def jsonable(value: Any) -> Any:
-    """A value that a framework's tool took or gave, as JSON can hold it."""
+    """Converts an argument or result of a framework's tool to a JSON value."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     try:
-        # Enums of text, dates and the like become what their texts say.
+        # String enums, dates and similar values become their text.
         return json.loads(json.dumps(value, default=_plain, allow_nan=False))
     except (TypeError, ValueError, RecursionError):
         return str(value)

@@ -1,17 +1,16 @@
-"""How a request relates to those before it: does the agent go on, or begin anew?
+"""Classifies requests: does a request continue an earlier conversation?
 
-A learner needs to know which requests make up one conversation. Agents do not say so:
-each request brings its whole context. So contexts are compared, message by message,
-and a request that does not simply go on is told apart by what it shares with the
-earlier ones:
+A learner needs to know which requests form one conversation. Agents don't say so: each
+request contains its whole context. So contexts are compared message by message, and
+requests are classified by what they share with earlier ones:
 
-    continued    an earlier context, the answer to it, and more
-    branched     an earlier context that was answered, or gone on with, already
-    summarised   the same agent, with its history cut or retold
-    sub_agent    another agent (its system prompt differs) of the same team
-    unrelated    nothing is shared
+    continued    an earlier context, its answer, and more
+    branched     an earlier context that was already answered or continued
+    summarised   the same agent, with a shortened or rewritten history
+    sub_agent    another agent of the same team, with a different system prompt
+    unrelated    nothing in common
 
-Names of messages, ids of calls and the form in which contents came do not count.
+Names of messages, ids of calls and the format of contents don't matter.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from enum import StrEnum
 from typing import Any
 
 _QUOTE = 12
-"""Characters that a text must have to be recognised where it is quoted."""
+"""Minimum length of a text to be recognised as a quotation."""
 
 
 class Continuity(StrEnum):
-    """What a request does with the conversations before it."""
+    """How a request relates to earlier conversations."""
 
     FIRST = "first"
     CONTINUED = "continued"
@@ -41,13 +40,13 @@ class Continuity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a request brings.
+    """The context of a request.
 
     Attributes:
-        keys: One for each message; equal messages have equal keys.
-        system: How many system messages it opens with.
-        tools: Names of the tools that may be called.
-        texts: What others than the assistant said.
+        keys: One key per message; equal messages have equal keys.
+        system: Number of system messages at the beginning.
+        tools: Names of the tools.
+        texts: Texts of all messages except the assistant's.
     """
 
     keys: tuple[str, ...]
@@ -57,7 +56,7 @@ class Context:
 
     @classmethod
     def of(cls, payload: Mapping[str, Any]) -> Context:
-        """Reads a chat completion's request; whatever it cannot read does not count."""
+        """Reads a chat completion request; ignores anything invalid."""
         given = payload.get("messages")
         listed = given if isinstance(given, list) else []
         messages = [message for message in listed if isinstance(message, Mapping)]
@@ -76,7 +75,7 @@ class Context:
 
     @property
     def state_key(self) -> str:
-        """Names the conversation and the tools: equal for equal requests."""
+        """A key for the conversation and the tools: equal for equal requests."""
         text = "\n".join([*self.keys, *sorted(self.tools)])
         return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
@@ -90,7 +89,7 @@ class Context:
         return self.keys[: self.system] == other.keys[: other.system]
 
     def quotes(self, texts: Sequence[str]) -> bool:
-        """Whether somebody but the assistant says one of these texts."""
+        """Whether a message that isn't the assistant's contains one of these texts."""
         return any(
             text in whole
             for text in texts
@@ -120,11 +119,11 @@ class History:
     def add(
         self, context: Context, reply: Mapping[str, Any]
     ) -> tuple[Continuity, int | None]:
-        """Compares a request with the earlier ones; it and its answer then join them.
+        """Compares a request with the earlier ones, then adds it and its answer.
 
         Returns:
-            What it does, and which of the earlier ones it directly goes on from: the
-            latest whose context and answer both stand in it.
+            Its class, and the index of the earlier request that it directly continues:
+            the latest one whose context and answer it contains.
         """
         continuity, parent = self._classify(context)
         if parent is not None:
@@ -133,7 +132,7 @@ class History:
         self._asked[context.keys] = self._answered[(*context.keys, key)] = len(
             self._earlier
         )
-        # The texts are all of the conversation, and were needed only to classify.
+        # Drops the texts, which are large and were only needed to classify.
         kept = dataclasses.replace(context, texts=())
         self._earlier.append(_Earlier(kept, key, quotable(reply)))
         return continuity, parent
@@ -148,7 +147,7 @@ class History:
                 gone_on = self._earlier[parent].gone_on
                 return Continuity.BRANCHED if gone_on else Continuity.CONTINUED, parent
             if keys[:length] in self._asked:
-                # Asked again, or with another answer in the place of the one given.
+                # Repeated, or with another answer instead of the one given.
                 return Continuity.BRANCHED, self._parent(keys[: length - 1])
         known = [e for e in self._earlier if e.context.same_agent(context)]
         if any(_related(context, before) for before in known):
@@ -164,14 +163,14 @@ class History:
 
 
 def message_key(message: Mapping[str, Any]) -> str:
-    """Equal for messages that say the same."""
+    """A key that is equal for messages with the same content."""
     value = [_role(message), text_of(message), list(_calls(message))]
     text = json.dumps(value, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
 def quotable(message: Mapping[str, Any]) -> tuple[str, ...]:
-    """The texts of an answer that others may quote."""
+    """The texts of an answer that later requests may quote."""
     texts = [text_of(message)]
     for _, arguments in _calls(message):
         if isinstance(arguments, dict):
@@ -180,7 +179,7 @@ def quotable(message: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def text_of(message: Mapping[str, Any]) -> str:
-    """A message's content as one text, whatever form it came in."""
+    """A message's content as one text, in any format."""
     content = message.get("content")
     if isinstance(content, str):
         return content

@@ -1,8 +1,8 @@
-"""A scenario's world as an agent from elsewhere meets it: tools to call, a user to ask.
+"""A scenario's world for an existing agent: tools to call and a user to talk to.
 
-The agent runs its own loop. It asks its endpoint what to do, and does it here: calls
-tools, speaks to the user. Each act is matched with the decision that it came from, so
-that the episode reads as if the built-in loop had played it.
+The agent runs its own loop. It asks its endpoint what to do, and acts here: it calls
+tools and sends messages to the user. Each action is matched with the decision that it
+came from, so that the recorded episode looks like one of the built-in loop.
 """
 
 from __future__ import annotations
@@ -30,16 +30,15 @@ OVER = ToolResult(
     json.dumps({"error": "episode_over", "message": "the episode is over"}),
     FailureKind.TOOL_ERROR,
 )
-"""What an agent reads that does not stop when it should."""
+"""The answer to an agent that continues after the end of its episode."""
 
 
 class Episode:
-    """One episode. Safe for several threads, as an agent may call tools in parallel.
+    """One episode. Thread-safe, because an agent may call tools in parallel.
 
-    A decision with several calls takes effect as a whole when the first of them is
-    made; the others are then answered with what they brought. A call or a message
-    that no decision asked for is the agent's own: it counts, and nothing is learned
-    from it.
+    The first call of a decision runs all its calls; the others then get their stored
+    results. A call or message that no decision asked for is the agent's own: it counts,
+    but the policy doesn't learn from it.
     """
 
     def __init__(
@@ -51,8 +50,8 @@ class Episode:
         """Starts an episode.
 
         Args:
-            environment: Plays this task; used by nobody else meanwhile.
-            trajectory: Takes the steps. Its task and its seed count.
+            environment: Plays this task. Don't use it elsewhere at the same time.
+            trajectory: Receives the steps; provides task and seed.
             sibling: An episode to repeat up to its first wrong step.
         """
         self.trajectory = trajectory
@@ -60,7 +59,7 @@ class Episode:
         """Whether it branches off a sibling."""
         self._environment = environment
         right = right_steps(sibling) if sibling else []
-        # What the agent did of its own accord it will do again by itself.
+        # The agent will repeat its own actions without being told.
         self._script = [step for step in right if step.state_key]
         self._pending: list[Exchange] = []
         self._held: list[tuple[ToolCall, ToolResult]] = []
@@ -69,25 +68,25 @@ class Episode:
             trajectory, environment.reset_task, trajectory.task, trajectory.seed
         )
         self.problem: AgentGymError | None = None
-        """What ends the whole training."""
+        """An error that ends the whole training."""
 
     @property
     def tools(self) -> Sequence[Tool]:
-        """What may be called."""
+        """The available tools."""
         return self._environment.tool_list
 
     @property
     def over(self) -> bool:
-        """Whether nothing that the agent does has an effect any more."""
+        """Whether the episode is over, so that the agent's actions have no effect."""
         return self._ended()
 
     def _ended(self) -> bool:
         return self._closed or self._environment.done
 
-    # What the gateway tells and asks -----------------------------------------------
+    # For the gateway ---------------------------------------------------------------
 
     def scripted(self, state_key: str) -> Step | None:
-        """The step of the sibling to repeat at this state, if that is still on."""
+        """The sibling's step to repeat at this state; None if there is none."""
         with self._lock:
             if self._script and self._script[0].state_key == state_key:
                 return self._script.pop(0)
@@ -95,17 +94,17 @@ class Episode:
 
     @property
     def branching(self) -> bool:
-        """Whether the next decision is the first that is not repeated."""
+        """Whether the next decision is the first one that isn't repeated."""
         with self._lock:
             steps = [step for step in self.trajectory.steps if step.state_key]
             return self.forked and not self._script and all(s.replayed for s in steps)
 
     def decided(self, exchange: Exchange) -> None:
-        """A decision has been given to the agent."""
+        """Records that the agent got a decision."""
         with self._lock:
             self._pending.append(exchange)
 
-    # What the agent does -----------------------------------------------------------
+    # For the agent -----------------------------------------------------------------
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Runs a tool, live."""
@@ -122,7 +121,7 @@ class Episode:
             return OVER if self.over else self._run(call, None, 0)
 
     def say(self, content: str) -> str | None:
-        """Speaks to the user; None closes the conversation."""
+        """Sends a message to the user; returns the reply, or None at the end."""
         with self._lock:
             if self.over:
                 return None
@@ -131,15 +130,15 @@ class Episode:
             found = same or spoken
             self._act({"content": content}, found[-1] if found else None)
             last = self._environment.messages[-1]
-            # Asked anew: what was just said may have ended it.
+            # Checks again, because this message may have ended the episode.
             return None if self._ended() else str(last["content"])
 
     def close(self, answer: str | None = None) -> None:
-        """Ends the episode, and judges it.
+        """Ends and judges the episode.
 
         Args:
-            answer: What the agent brought at the end. If it says nothing, but its
-                last decision was a message, then that is the answer.
+            answer: The agent's final text. If it is None and the last decision was a
+                message, that message is the answer.
         """
         with self._lock:
             if self._closed:
@@ -160,7 +159,7 @@ class Episode:
 
     def _run(self, call: ToolCall, exchange: Exchange | None, which: int) -> ToolResult:
         calls = list(exchange.step.calls) if exchange else [call]
-        # The agent may have filled in or mended what was decided.
+        # The agent may have added or corrected arguments.
         calls[which] = dataclasses.replace(call, id=calls[which].id)
         if not self._act({"tool_calls": [c.to_openai() for c in calls]}, exchange):
             return OVER
@@ -181,7 +180,7 @@ class Episode:
         decided = step.message
         step.message = {**decided, **message}
         done = self._guard(act, self._environment, step)
-        # It was decided so, whatever the agent made of it.
+        # The decision counts, even if the agent changed it.
         step.message = decided
         if done:
             self.trajectory.steps.append(step)
@@ -197,14 +196,13 @@ class Episode:
 
 
 class AgentTask:
-    """What an agent is given to do.
+    """A task for an agent, with access to its episode.
 
     Attributes:
-        id: Of the task.
-        messages: The conversation with which it opens.
-        tools: Definitions of the tools that it may call, as OpenAI has them.
-        world: What the task says of the world it happens in, where no scenario makes
-            one of it.
+        id: The task's id.
+        messages: The opening messages.
+        tools: Definitions of the tools, in OpenAI's format.
+        world: The task's description of its world, if no scenario creates one.
     """
 
     def __init__(
@@ -224,17 +222,17 @@ class AgentTask:
 
     @classmethod
     def of(cls, episode: Episode) -> AgentTask:
-        """The task of an episode."""
+        """Returns the task of an episode."""
         return cls(episode.trajectory.task, episode)
 
     @property
     def prompt(self) -> str:
-        """The last thing the user said."""
+        """The user's last message."""
         said = [m for m in self.messages if m.get("role") == "user"]
         return str(said[-1].get("content") or "") if said else ""
 
     def call_tool(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """Runs a tool and returns what it brought: JSON, also for errors."""
+        """Runs a tool and returns its result as JSON, also for errors."""
         return self._world.call(name, arguments).content
 
     async def acall_tool(self, name: str, arguments: Mapping[str, Any]) -> str:
@@ -242,7 +240,7 @@ class AgentTask:
         return await asyncio.to_thread(self.call_tool, name, arguments)
 
     def reply(self, content: str) -> str | None:
-        """Says something to the user and returns the answer; None if there is none."""
+        """Sends a message to the user; returns the reply, or None at the end."""
         return self._world.say(content)
 
     async def areply(self, content: str) -> str | None:
@@ -250,28 +248,28 @@ class AgentTask:
         return await asyncio.to_thread(self.reply, content)
 
     def complete(self, chat: dict[str, Any], *, side: bool = False) -> Answer:
-        """Asks as one would ask the endpoint for a chat completion, but in process.
+        """Requests a chat completion from the endpoint, in process.
 
         Args:
             chat: The body of the request.
-            side: Whether this is no decision of the agent.
+            side: Whether the request isn't one of the agent's decisions.
 
         Raises:
-            ApiError: There is no answer, and why.
+            ApiError: The request failed.
         """
         if self._complete is None:
-            raise LookupError("This task can only be asked about at its endpoint.")
+            raise LookupError("This task supports requests to its endpoint only.")
         return self._complete(chat, side=side)
 
     @property
     def _world(self) -> Episode:
         if self._episode is None:
-            raise LookupError("This task has no world: it was deployed without one.")
+            raise LookupError("This task has no environment: it was deployed without.")
         return self._episode
 
 
 class EnvironmentPool:
-    """Environments of a scenario, kept and used again."""
+    """A pool of reusable environments of a scenario."""
 
     def __init__(
         self, scenario: Scenario, *, max_steps: int = 10, tool_timeout: float = 10.0
@@ -284,11 +282,11 @@ class EnvironmentPool:
 
     @contextlib.contextmanager
     def lend(self) -> Iterator[Environment]:
-        """An environment that nobody else uses meanwhile."""
+        """Lends an environment for exclusive use."""
         try:
             environment = self._free.get_nowait()
         except queue.Empty:
-            # A runner serves one call at a time: each environment has its own.
+            # A runner handles one call at a time, so each environment has its own.
             environment = self._scenario.create_environment(
                 max_steps=self._max_steps, runner=ToolRunner(self._tool_timeout)
             )
@@ -306,7 +304,7 @@ class EnvironmentPool:
 
 
 def _find(calls: Sequence[ToolCall], wanted: ToolCall, same: bool) -> int | None:
-    """Which of the calls is meant: the same one, or the first of that name."""
+    """The index of the matching call: the same one, or the first with its name."""
     for i, call in enumerate(calls):
         if call.name == wanted.name and (
             not same or call.arguments == wanted.arguments

@@ -1,8 +1,7 @@
-"""Records what an agent asks and is answered, and makes trajectories of it.
+"""Records an agent's requests and answers, and turns them into trajectories.
 
-Every answer becomes a step with what the sampler itself recorded: its tokens and
-log-probabilities where the policy has any, the policy's own trace where it has not. No
-text is ever tokenised again.
+Every answer becomes a step with the sampler's own record: tokens and log-probabilities,
+or the policy's trace if it has no tokens. No text is ever tokenised again.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ class Exchange:
 
     Attributes:
         step: The decision.
-        continuity: What the request did with the conversations before it.
-        parent: The exchange that it went on from.
-        children: How many went on from it.
-        side: Whoever asked said that it is no decision of the agent.
-        used: The decision had an effect on the world.
+        continuity: How the request relates to earlier conversations.
+        parent: The exchange that it continues.
+        children: Number of exchanges that continue it.
+        side: Whether the request was marked as not being the agent's decision.
+        used: Whether the decision had an effect on the world.
     """
 
     number: int
@@ -41,7 +40,7 @@ class Exchange:
 
     @property
     def path(self) -> list[Exchange]:
-        """The conversation that led here, this one included."""
+        """The conversation up to and including this exchange."""
         found: list[Exchange] = []
         at: Exchange | None = self
         while at is not None:
@@ -51,7 +50,7 @@ class Exchange:
 
 
 class Recorder:
-    """The record of one session. For one thread at a time."""
+    """The record of one session. Not thread-safe."""
 
     def __init__(self) -> None:
         self.exchanges: list[Exchange] = []
@@ -61,9 +60,9 @@ class Recorder:
         """Records an answer.
 
         Args:
-            context: Of the request.
+            context: The request's context.
             step: The decision that answered it.
-            side: Whether the agent says that it is no decision of its own.
+            side: Whether the request was marked as not being the agent's decision.
         """
         continuity, parent = self._history.add(context, step.message)
         exchange = Exchange(
@@ -81,16 +80,16 @@ class Recorder:
 
     @property
     def decisions(self) -> list[Exchange]:
-        """All exchanges but side calls."""
+        """All exchanges except side calls."""
         return [e for e in self.exchanges if not self.is_side_call(e)]
 
     def is_side_call(self, exchange: Exchange) -> bool:
-        """Whether an exchange is no decision of the agent.
+        """Whether an exchange isn't a decision of the agent.
 
-        Commit messages, memories, summaries, the choice of the next speaker: a single
-        question without tools that shares no message with any other conversation of
-        the session, and whose answer had no effect and was not gone on with. The first
-        of a session is one only if there is a conversation beside it.
+        Examples are commit messages, memories, summaries and the choice of the next
+        speaker: single questions without tools that share no message with any other
+        conversation of the session, and whose answer had no effect and wasn't
+        continued. A session's first exchange is one only if other conversations exist.
         """
         if exchange.side or not self._stands_alone(exchange):
             return exchange.side
@@ -115,18 +114,18 @@ class Recorder:
 
     @property
     def breaks(self) -> Counter[Continuity]:
-        """How often a decision did not simply go on, by what it did instead."""
+        """Number of decisions that didn't continue a conversation, by class."""
         usual = (Continuity.FIRST, Continuity.CONTINUED)
         return Counter(
             e.continuity for e in self.decisions if e.continuity not in usual
         )
 
     def trajectories(self, task: Task) -> list[Trajectory]:
-        """One trajectory for each conversation, in the order in which they ended.
+        """Returns one trajectory per conversation, in the order in which they ended.
 
-        Where a conversation branches there are several with the same beginning. What
-        they share belongs to the first of them; in the others it is marked as
-        replayed, so that nothing is learned from it twice.
+        A conversation that branches becomes several trajectories with the same
+        beginning. The shared steps belong to the first; in the others they are marked
+        as replayed, so that the policy learns from them only once.
         """
         decisions = self.decisions
         gone_on = {id(e.parent) for e in decisions}
@@ -151,17 +150,17 @@ class Recorder:
 
 
 _BREAKS = {
-    Continuity.BRANCHED: "ask again where they were answered already",
-    Continuity.SUMMARISED: "cut or retell their history",
+    Continuity.BRANCHED: "repeat requests that were already answered",
+    Continuity.SUMMARISED: "shorten or rewrite their history",
     Continuity.SUB_AGENT: "consist of several agents",
-    Continuity.UNRELATED: "begin conversations that share nothing",
+    Continuity.UNRELATED: "start unrelated conversations",
 }
 
 
 def warnings_of(breaks: Counter[Continuity]) -> Sequence[str]:
-    """What a person should know about breaks, in one line for each kind."""
+    """Warnings about breaks, one line for each kind."""
     return [
-        f"Agents {_BREAKS[kind]} ({count} times, '{kind}'): what follows is learned"
-        " from as a conversation of its own."
+        f"Agents {_BREAKS[kind]} ({count} times, '{kind}'). AgentGym treats what"
+        " follows as a separate conversation."
         for kind, count in sorted(breaks.items())
     ]

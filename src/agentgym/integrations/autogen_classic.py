@@ -29,25 +29,17 @@ from autogen.tools import Tool as NativeTool
 
 from agentgym.core.task import Message
 from agentgym.core.tools import Tool
-from agentgym.episodes.chat import (
-    MODEL,
-    ChatModel,
-    Turn,
-    plain_message,
-    retold,
-    speaker_form,
-    speaker_of,
-)
+from agentgym.episodes import chat as chats
+from agentgym.episodes.chat import MODEL, ChatModel, Turn
 from agentgym.episodes.episode import AgentTask
 from agentgym.errors import UsageError
 from agentgym.integrations.base import (
+    AgentHarness,
     FrameworkAdapter,
     Tools,
     live_tools,
     run_tool,
-    shared_tools,
 )
-from agentgym.integrations.harness import AgentHarness
 from agentgym.policies.saved import SavedAgent
 
 
@@ -102,17 +94,14 @@ class ClassicAutoGenAdapter(FrameworkAdapter):
         agent.register_model_client(model_client(chat, llm))
         return agent
 
-    def extract_tools(self, agent: Any) -> list[Tool]:
+    def owned_tools(self, agent: Any) -> Iterator[tuple[str, list[Tool]]]:
         """See `FrameworkAdapter`."""
-        owned = []
         for member in _members(agent):
             mine = [_our_tool(t, agent) for t in _definitions(member)]
             # An agent keeps only the last of several functions with the same name.
             functions = {tool.func: tool.name for tool in member.tools}
             times = Counter(functions.values())
-            mine = [tool for tool in mine for _ in range(times[tool.name] or 1)]
-            owned.append((member.name, mine))
-        return shared_tools(owned, "The AutoGen agent")
+            yield member.name, [t for t in mine for _ in range(times[t.name] or 1)]
 
     def harness(self, agent: Any) -> AgentHarness:
         """See `FrameworkAdapter`."""
@@ -142,25 +131,23 @@ def model_client(chat: ChatModel, llm: Any = None) -> type:
         def __init__(self, config: dict[str, Any], **options: Any) -> None: ...
 
         def create(self, params: dict[str, Any]) -> Any:
-            said = [plain_message(m) for m in params["messages"]]
-            tools = params.get("tools") or []
-            form = speaker_form(said)
+            said = [chats.plain_message(m) for m in params["messages"]]
+            tools, choice = params.get("tools") or [], params.get("tool_choice")
+            form = chats.speaker_form(said)
             turn, answer = chat.decide(
-                said,
-                tools,
-                tool_choice=params.get("tool_choice"),
-                response_format=form,
+                said, tools, tool_choice=choice, response_format=form
             )
             if turn is Turn.ACT or asked is None:
                 made = ChatCompletion.model_validate(answer.completion.to_dict())
                 if form is not None:
                     message = made.choices[0].message
-                    message.content = speaker_of(message.content)
+                    message.content = chats.speaker_of(message.content)
                 return made
-            given = {"messages": retold(said, answer)}
-            if turn is Turn.DEFER:
-                given = {"messages": params["messages"], "tools": tools}
-            response = asked.create(**{k: v for k, v in given.items() if v})
+            if turn is Turn.WORDS:
+                response = asked.create(messages=chats.retold(said, answer))
+            else:
+                offered = {"tools": tools} if tools else {}
+                response = asked.create(messages=params["messages"], **offered)
             used = response.usage
             chat.savings.note_llm(used.total_tokens if used is not None else 0)
             return response
@@ -217,8 +204,7 @@ class _ClassicHarness(AgentHarness):
     """An agent that talks with a simulated user, or a group."""
 
     def __init__(self, agent: Any) -> None:
-        super().__init__()
-        self._agent = agent
+        super().__init__(agent)
         group = _group(agent)
         members = _members(agent)
         names = {t["function"]["name"] for m in members for t in _definitions(m)}
@@ -275,9 +261,11 @@ class _ClassicHarness(AgentHarness):
         self._user.initiate_chat(
             self._agent, message=content, clear_history=False, silent=True
         )
+        return str(self._said()[-1].get("content") or "")
+
+    def _said(self) -> list[Message]:
         group = _group(self._agent)
-        said = group.messages if group else self._user.chat_messages[self._agent]
-        return str(said[-1].get("content") or "")
+        return group.messages if group else self._user.chat_messages[self._agent]
 
     def _routed(self, name: str) -> Callable[..., str]:
         def run(**arguments: Any) -> str:
@@ -290,8 +278,7 @@ class _ClassicHarness(AgentHarness):
 
     def _human(self, prompt: str, **options: Any) -> str:
         """The simulated user's reply when a group member asks for human input."""
-        group = _group(self._agent)
-        said = group.messages if group else self._user.chat_messages[self._agent]
+        said = self._said()
         reply = self.task.reply(str(said[-1].get("content") or "")) if said else None
         return "exit" if reply is None else reply
 

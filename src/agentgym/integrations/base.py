@@ -17,17 +17,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from agentgym.core.task import Message
 from agentgym.core.tools import Tool, ToolCall, ToolRunner, tool_map
-from agentgym.errors import (
-    AgentGymError,
-    MissingExtraError,
-    UsageError,
-    did_you_mean,
-)
+from agentgym.episodes.chat import ChatModel
+from agentgym.episodes.episode import AgentTask
+from agentgym.errors import AgentGymError, MissingExtraError, UsageError, did_you_mean
 from agentgym.utils.objects import load_object
 
 if TYPE_CHECKING:
-    from agentgym.integrations.harness import AgentHarness
     from agentgym.policies.saved import SavedAgent
     from agentgym.scenarios.environment import Environment
 
@@ -56,18 +53,26 @@ class Package:
     least: str
     below: str
 
+    @property
+    def installed(self) -> str | None:
+        """The installed version; None if it isn't installed."""
+        try:
+            return metadata.version(self.name)
+        except metadata.PackageNotFoundError:
+            return None
+
     def problem(self) -> str | None:
         """Why the installed version can't be used; None if it can."""
-        supported = f"{self.name}>={self.least},<{self.below}"
-        try:
-            found = metadata.version(self.name)
-        except metadata.PackageNotFoundError:
-            return f"{self.name} is not installed (supported: {supported})"
-        if _numbers(found) < _numbers(self.least):
-            return f"{self.name} {found} is too old (supported: {supported})"
-        if _numbers(found) >= _numbers(self.below):
-            return f"{self.name} {found} is too new (supported: {supported})"
-        return None
+        found = self.installed
+        if found is None:
+            why = "is not installed"
+        elif _numbers(found) < _numbers(self.least):
+            why = f"{found} is too old"
+        elif _numbers(found) >= _numbers(self.below):
+            why = f"{found} is too new"
+        else:
+            return None
+        return f"{self.name} {why} (supported: {self.name}>={self.least},<{self.below})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +99,7 @@ class Framework:
     @property
     def installed(self) -> bool:
         """Whether the framework is installed, in any version."""
-        try:
-            metadata.version(self.packages[0].name)
-        except metadata.PackageNotFoundError:
-            return False
-        return True
+        return self.packages[0].installed is not None
 
     def problem(self) -> str | None:
         """Why the framework can't be used; None if it can."""
@@ -149,6 +150,55 @@ ADAPTERS: dict[str, Framework] = {
 }
 
 
+class AgentHarness(ABC):
+    """An agent of a framework, in training.
+
+    Attributes:
+        chat: Answers the agent's model requests.
+        aside: Answers requests that aren't trained, such as who speaks next.
+    """
+
+    def __init__(self, agent: Any) -> None:
+        self._agent = agent
+        self._task: AgentTask | None = None
+        self.chat = ChatModel(lambda asked: self.task.complete(asked), limited=False)
+        self.aside = ChatModel(
+            lambda asked: self.task.complete(asked, side=True), limited=False
+        )
+
+    @property
+    def task(self) -> AgentTask:
+        """The current task."""
+        if self._task is None:
+            raise RuntimeError("This agent is in training and has no running episode.")
+        return self._task
+
+    @abstractmethod
+    def begin(self, messages: Sequence[Message]) -> str | None:
+        """Resets the agent, starts a conversation, and returns the agent's answer.
+
+        None if the conversation was closed in the meantime.
+        """
+
+    @abstractmethod
+    def reply(self, content: str) -> str | None:
+        """Sends the user's next message, and returns the agent's answer."""
+
+    def play(self, task: AgentTask) -> None:
+        """Plays one episode.
+
+        Leaves out the task's system messages: the agent has its own.
+        """
+        self._task = task
+        try:
+            said = [m for m in task.messages if m.get("role") != "system"]
+            answer = self.begin(said)
+            while answer is not None and (reply := task.reply(answer)) is not None:
+                answer = self.reply(reply)
+        finally:
+            self._task = None
+
+
 class FrameworkAdapter(ABC):
     """Connects AgentGym with a framework, in both directions."""
 
@@ -159,13 +209,28 @@ class FrameworkAdapter(ABC):
         """Returns a trained agent as an agent of the framework."""
 
     @abstractmethod
+    def owned_tools(self, agent: Any) -> Iterable[tuple[str, Sequence[Tool]]]:
+        """Returns the names of a team's members, each with its tools that run.
+
+        An agent that isn't a team is its only member; its name may be empty.
+        """
+
     def extract_tools(self, agent: Any) -> list[Tool]:
         """Returns the tools of an existing agent, with functions that run them.
 
+        Members of a team may share tools.
+
         Raises:
-            UsageError: The agent has no tools, two with one name, or one without a
-                schema.
+            UsageError: The agent has no tools, a member has two with one name, or one
+                has no valid schema.
         """
+        who = f"The {self.framework.title} agent"
+        found: dict[str, Tool] = {}
+        for name, tools in self.owned_tools(agent):
+            if tools:
+                owner = f"'{name}'" if name else who
+                found |= {tool.name: tool for tool in checked_tools(tools, owner)}
+        return checked_tools(list(found.values()), who)
 
     @abstractmethod
     def harness(self, agent: Any) -> AgentHarness:
@@ -298,23 +363,6 @@ def checked_tools(tools: Sequence[Tool], who: str) -> list[Tool]:
             if name in tool.required and not said - {"title", "description"}:
                 raise _untyped(tool.name, name)
     return list(tools)
-
-
-def shared_tools(owned: Iterable[tuple[str, Sequence[Tool]]], who: str) -> list[Tool]:
-    """Returns a team's tools. Members may share tools; a member's names are unique.
-
-    Args:
-        owned: The members' names, each with its tools.
-        who: The team, for error messages.
-
-    Raises:
-        UsageError: See `checked_tools`.
-    """
-    found: dict[str, Tool] = {}
-    for name, tools in owned:
-        if tools:
-            found |= {tool.name: tool for tool in checked_tools(tools, f"'{name}'")}
-    return checked_tools(list(found.values()), who)
 
 
 def _untyped(tool: str, parameter: str) -> UsageError:

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import copy
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,26 +18,18 @@ from pydantic import BaseModel, ConfigDict
 
 from agentgym.core.task import Message
 from agentgym.core.tools import Tool
-from agentgym.episodes.chat import (
-    MODEL,
-    ChatModel,
-    Savings,
-    Turn,
-    json_form,
-    jsonable,
-    plain_message,
-    retold,
-)
+from agentgym.episodes import chat as chats
+from agentgym.episodes.chat import MODEL, ChatModel, Savings, Turn, jsonable
 from agentgym.errors import UsageError
 from agentgym.integrations.base import (
+    AgentHarness,
     FrameworkAdapter,
     Tools,
     live_tools,
     run_tool,
-    shared_tools,
     signature_tool,
 )
-from agentgym.integrations.harness import AgentHarness, RoutedTool
+from agentgym.integrations.harness import RoutedTool
 from agentgym.policies.saved import SavedAgent
 
 _TASK = re.compile(
@@ -97,16 +89,11 @@ class CrewAIAdapter(FrameworkAdapter):
             **options,
         )
 
-    def extract_tools(self, agent: Any) -> list[Tool]:
+    def owned_tools(self, agent: Any) -> Iterator[tuple[str, list[Tool]]]:
         """See `FrameworkAdapter`."""
-        owned = [
-            (
-                getattr(owner, "role", None) or "a task",
-                [_routed(tool).tool for tool in owner.tools or ()],
-            )
-            for owner in _owners(agent)
-        ]
-        return shared_tools(owned, "The CrewAI agent")
+        for owner in _owners(agent):
+            name = getattr(owner, "role", None) or "a task"
+            yield name, [_routed(tool).tool for tool in owner.tools or ()]
 
     def harness(self, agent: Any) -> AgentHarness:
         """See `FrameworkAdapter`."""
@@ -140,8 +127,7 @@ class AgentGymLLM(BaseLLM):
     @property
     def savings(self) -> Savings:
         """The calls and tokens saved by not asking the language model."""
-        savings: Savings = self.chat.savings
-        return savings
+        return self.chat.savings
 
     def call(
         self,
@@ -160,17 +146,21 @@ class AgentGymLLM(BaseLLM):
         ]
         if {tool["function"]["name"] for tool in offered} == {_DELEGATE, _ASK}:
             return self._manage(said, offered[0])
-        form = json_form(response_model.model_json_schema()) if response_model else None
+        form = (
+            chats.json_form(response_model.model_json_schema())
+            if response_model
+            else None
+        )
         turn, answer = self.chat.decide(said, offered, response_format=form)
         if turn is Turn.DEFER:
             return self._ask_llm(messages, tools=tools, response_model=response_model)
         if turn is Turn.WORDS:
-            return self._ask_llm(retold(said, answer))
-        self._track_token_usage_internal(answer.completion.usage)
+            return self._ask_llm(chats.retold(said, answer))
+        done = answer.completion
+        self._track_token_usage_internal(done.usage)
         if response_model is not None:
-            return response_model.model_validate_json(answer.completion.content or "")
-        calls = [call.to_openai() for call in answer.completion.calls]
-        return calls or answer.completion.content or ""
+            return response_model.model_validate_json(done.content or "")
+        return [call.to_openai() for call in done.calls] or done.content or ""
 
     async def acall(self, *given: Any, **named: Any) -> Any:
         """See `call`."""
@@ -205,18 +195,10 @@ class AgentGymLLM(BaseLLM):
             return messages[-1]["content"]
         found = _COWORKERS.search(delegate["function"]["description"])
         names = [name.strip() for name in found["names"].split(",")] if found else []
-        tool = Tool(
-            _DELEGATE,
-            "Hands the task to a coworker.",
-            {
-                "type": "object",
-                "properties": {"coworker": {"type": "string", "enum": names}},
-                "required": ["coworker"],
-            },
-        )
-        _, answer = self.chat.decide(
-            messages, [tool.to_openai()], tool_choice="required"
-        )
+        coworker = {"coworker": {"type": "string", "enum": names}}
+        schema = {"type": "object", "properties": coworker, "required": ["coworker"]}
+        tool = Tool(_DELEGATE, "Hands the task to a coworker.", schema).to_openai()
+        _, answer = self.chat.decide(messages, [tool], tool_choice="required")
         call = answer.completion.calls[0]
         task = messages[-1]["content"]
         call.arguments.update(task=task, context=task)
@@ -226,7 +208,7 @@ class AgentGymLLM(BaseLLM):
 def _openai_messages(messages: str | list[Any]) -> list[Message]:
     if isinstance(messages, str):
         messages = [{"role": "user", "content": messages}]
-    made = [plain_message(message) for message in messages]
+    made = [chats.plain_message(message) for message in messages]
     for message in made:
         wrapped = _TASK.match(str(message["content"]))
         if message["role"] == "user" and wrapped is not None:
@@ -308,28 +290,14 @@ class _RoutedTool(BaseTool):
 
 class _CrewHarness(AgentHarness):
     def __init__(self, agent: Any) -> None:
-        super().__init__()
-        self._agent = agent
+        super().__init__(agent)
         self._said: list[str] = []
         definitions: dict[str, Any] = {}
         for owner in _owners(agent):
-            tools = []
-            for tool in owner.tools or ():
-                routed = _routed(tool)
-                definitions[routed.tool.name] = routed.tool.to_openai()
-                tools.append(
-                    _RoutedTool(
-                        name=tool.name,
-                        description=_plain_description(tool),
-                        args_schema=tool.args_schema,
-                        harness=self,
-                        routed=routed,
-                        inner=tool,
-                        result_as_answer=tool.result_as_answer,
-                        cache_function=_never,
-                    )
-                )
-            owner.tools = tools
+            owner.tools = [self._route(tool) for tool in owner.tools or ()]
+            for tool in owner.tools:
+                definition = tool.routed.tool
+                definitions[definition.name] = definition.to_openai()
         model = AgentGymLLM(model=MODEL, chat=self.chat, definitions=definitions)
         for member in getattr(agent, "agents", None) or [agent]:
             member.llm = model
@@ -338,6 +306,18 @@ class _CrewHarness(AgentHarness):
             agent.manager_llm = AgentGymLLM(model=MODEL, chat=self.aside)
         if getattr(agent, "manager_agent", None) is not None:
             agent.manager_agent.llm = AgentGymLLM(model=MODEL, chat=self.aside)
+
+    def _route(self, tool: BaseTool) -> _RoutedTool:
+        return _RoutedTool(
+            name=tool.name,
+            description=_plain_description(tool),
+            args_schema=tool.args_schema,
+            harness=self,
+            routed=_routed(tool),
+            inner=tool,
+            result_as_answer=tool.result_as_answer,
+            cache_function=_never,
+        )
 
     def begin(self, messages: Sequence[Message]) -> str | None:
         users = [m for m in messages if m.get("role") == "user"]

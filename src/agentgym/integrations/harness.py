@@ -8,68 +8,18 @@ model, in process. All tool calls go through the episode, which judges and runs 
 from __future__ import annotations
 
 import queue
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextvars import Context, ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from agentgym.core.task import Message
 from agentgym.core.tools import Tool
-from agentgym.episodes.chat import ChatModel, jsonable
+from agentgym.episodes.chat import jsonable
 from agentgym.episodes.episode import AgentTask
-from agentgym.integrations.base import FrameworkAdapter, adapter, checked_tools
+from agentgym.integrations.base import AgentHarness, FrameworkAdapter, adapter
 from agentgym.policies.base import Policy
 from agentgym.policies.saved import SavedAgent
 from agentgym.scenarios.base import Scenario
-
-
-class AgentHarness(ABC):
-    """An agent of a framework, in training.
-
-    Attributes:
-        chat: Answers the agent's model requests.
-        aside: Answers requests that aren't trained, such as who speaks next.
-    """
-
-    def __init__(self) -> None:
-        self._task: AgentTask | None = None
-        self.chat = ChatModel(lambda asked: self.task.complete(asked), limited=False)
-        self.aside = ChatModel(
-            lambda asked: self.task.complete(asked, side=True), limited=False
-        )
-
-    @property
-    def task(self) -> AgentTask:
-        """The current task."""
-        if self._task is None:
-            raise RuntimeError("This agent is in training and has no running episode.")
-        return self._task
-
-    @abstractmethod
-    def begin(self, messages: Sequence[Message]) -> str | None:
-        """Resets the agent, starts a conversation, and returns the agent's answer.
-
-        None if the conversation was closed in the meantime.
-        """
-
-    @abstractmethod
-    def reply(self, content: str) -> str | None:
-        """Sends the user's next message, and returns the agent's answer."""
-
-    def play(self, task: AgentTask) -> None:
-        """Plays one episode.
-
-        Leaves out the task's system messages: the agent has its own.
-        """
-        self._task = task
-        try:
-            said = [m for m in task.messages if m.get("role") != "system"]
-            answer = self.begin(said)
-            while answer is not None and (reply := task.reply(answer)) is not None:
-                answer = self.reply(reply)
-        finally:
-            self._task = None
 
 
 @dataclass(slots=True)
@@ -131,12 +81,12 @@ class RoutedTool:
     def _live(self, **arguments: Any) -> Any:
         call = _CALL.get()
         # In a separate context: a tool's own model requests aren't the agent's.
-        alone = Context()
+        isolated = Context()
         # The first of several calls in one decision runs all of them.
         if call is None or (call.name, call.arguments) != (self.tool.name, arguments):
             assert self._run is not None
-            return self._told(alone.run(self._run, **arguments))
-        call.value = alone.run(call.run)
+            return self._told(isolated.run(self._run, **arguments))
+        call.value = isolated.run(call.run)
         call.ran = True
         return self._told(call.value)
 
@@ -172,10 +122,7 @@ class FrameworkAgent:
         """
         self._adapter: FrameworkAdapter = adapter(framework)
         self._make = make
-        title = self._adapter.framework.title
-        self.tools = checked_tools(
-            self._adapter.extract_tools(first), f"The {title} agent"
-        )
+        self.tools = self._adapter.extract_tools(first)
         self.__name__ = framework
         self.persistent_state = self._adapter.persistent_state(first)
         shared = not factory and not self._adapter.stateless(first)
@@ -200,12 +147,9 @@ class FrameworkAgent:
         self._free.put(harness)
 
     def _new_harness(self) -> AgentHarness:
-        if self._first is not None:
-            agent = self._first
-            if self._factory:
-                self._first = None
-        else:
-            agent = self._make()
+        agent = self._make() if self._first is None else self._first
+        if self._factory:
+            self._first = None
         return self._adapter.harness(agent)
 
 

@@ -57,14 +57,7 @@ class Completion:
             message["tool_calls"] = [call.to_openai() for call in self.calls]
         return {
             **self._head("chat.completion"),
-            "choices": [
-                {
-                    "index": 0,
-                    "message": message,
-                    "logprobs": None,
-                    "finish_reason": self.finish_reason,
-                }
-            ],
+            "choices": [choice(self.finish_reason, message=message)],
             "usage": self.usage,
         }
 
@@ -74,13 +67,7 @@ class Completion:
         if include_usage:
             head["usage"] = None
         for delta, reason in self._deltas():
-            choice = {
-                "index": 0,
-                "delta": delta,
-                "logprobs": None,
-                "finish_reason": reason,
-            }
-            yield {**head, "choices": [choice]}
+            yield {**head, "choices": [choice(reason, delta=delta)]}
         if include_usage:
             yield {**head, "choices": [], "usage": self.usage}
 
@@ -105,6 +92,11 @@ class Completion:
             "model": self.model,
             "system_fingerprint": None,
         }
+
+
+def choice(reason: FinishReason | None, **said: Any) -> dict[str, Any]:
+    """The only choice of a completion, with its message, delta or text."""
+    return {"index": 0, **said, "logprobs": None, "finish_reason": reason}
 
 
 def complete(

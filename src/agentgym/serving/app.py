@@ -15,26 +15,20 @@ import time
 from collections.abc import AsyncIterator, Sequence
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from agentgym.policies.saved import SavedAgent
-from agentgym.serving.answers import Completion, encode, events, model_dict
+from agentgym.serving.answers import Completion, events, model_dict
 from agentgym.serving.batching import Batcher, Overloaded
 from agentgym.serving.deciding import answer_all
 from agentgym.serving.errors import ApiError
 from agentgym.serving.http import (
-    Endpoint,
     Log,
-    bearer,
+    application,
     check_key,
-    each,
     event_stream,
-    guarded,
     json_response,
-    not_found,
     overloaded,
     read_body,
 )
@@ -67,25 +61,20 @@ class _Server:
         self._agent = agent
         self._name = name
         self._names = {name, re.sub(r"_v\d+\.\d+$", "", name)}
-        self._key = None if api_key is None else api_key.encode()
+        self._key = api_key
         self._log = log
         self._created = int(time.time())
         self._shelf = ToolCache()
         self._batcher: Batcher[ChatRequest, Completion] = Batcher(self._decide)
 
     def app(self) -> Starlette:
-        return Starlette(
-            routes=[
-                Route(
-                    "/v1/chat/completions", self._guard(self._chat), methods=["POST"]
-                ),
-                Route("/v1/models", self._guard(self._models)),
-                Route("/v1/models/{name}", self._guard(self._model)),
-                Route("/healthz", self._health),
-            ],
-            exception_handlers={HTTPException: not_found},
-            lifespan=self._lifespan,
-        )
+        endpoints = {
+            "POST /v1/chat/completions": self._chat,
+            "GET /v1/models": self._models,
+            "GET /v1/models/{name}": self._model,
+            "GET /healthz": self._health,
+        }
+        return application(endpoints, self._log, self._lifespan)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -106,6 +95,7 @@ class _Server:
     # In the event loop ---------------------------------------------------------------
 
     async def _chat(self, request: Request) -> Response:
+        self._check_key(request)
         chat = parse_chat(parse_json(await read_body(request)), self._shelf)
         self._check_model(chat.model)
         chat.model = self._name
@@ -115,19 +105,21 @@ class _Server:
         except Overloaded:
             raise overloaded() from None
         if not chat.stream:
-            return json_response(200, encode(completion.to_dict()))
-        return event_stream(each(events(completion, include_usage=chat.include_usage)))
+            return json_response(completion.to_dict())
+        return event_stream(events(completion, include_usage=chat.include_usage))
 
     async def _models(self, request: Request) -> Response:
+        self._check_key(request)
         listed = [model_dict(self._name, self._created)]
-        return json_response(200, encode({"object": "list", "data": listed}))
+        return json_response({"object": "list", "data": listed})
 
     async def _model(self, request: Request) -> Response:
+        self._check_key(request)
         self._check_model(request.path_params["name"])
-        return json_response(200, encode(model_dict(self._name, self._created)))
+        return json_response(model_dict(self._name, self._created))
 
     async def _health(self, request: Request) -> Response:
-        return json_response(200, encode({"status": "ok", "model": self._name}))
+        return json_response({"status": "ok", "model": self._name})
 
     def _check_model(self, name: str) -> None:
         if name not in self._names:
@@ -138,12 +130,6 @@ class _Server:
                 code="model_not_found",
             )
 
-    def _guard(self, endpoint: Endpoint) -> Endpoint:
-        """Checks the API key before calling the endpoint."""
-
-        async def checked(request: Request) -> Response:
-            if self._key is not None:
-                check_key(bearer(request), self._key)
-            return await endpoint(request)
-
-        return guarded(checked, self._log)
+    def _check_key(self, request: Request) -> None:
+        if self._key is not None:
+            check_key(request, self._key)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any
 
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
 
 from agentgym.serving.answers import encode
 from agentgym.serving.errors import ApiError
@@ -57,35 +61,30 @@ async def read_body(request: Request) -> bytes:
     return b"".join(parts)
 
 
-def event_stream(parts: AsyncIterator[bytes]) -> Response:
+def event_stream(parts: Iterable[bytes] | AsyncIterator[bytes]) -> Response:
     """A response of server-sent events."""
     return StreamingResponse(
-        parts,
+        parts if isinstance(parts, AsyncIterator) else _each(parts),
         media_type="text/event-stream",
         headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
     )
 
 
-async def each(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
-    """Makes ready parts an async iterator for `event_stream`."""
+async def _each(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
     # Starlette would run a plain iterator in a thread pool.
     for part in parts:
         yield part
 
 
-def bearer(request: Request) -> bytes:
-    """The request's bearer token; empty if missing."""
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    return key.strip().encode() if scheme.lower() == "bearer" else b""
-
-
-def check_key(given: bytes, key: bytes) -> None:
-    """Checks a request's API key.
+def check_key(request: Request, key: str) -> None:
+    """Checks a request's bearer token.
 
     Raises:
         ApiError: The key is missing or wrong.
     """
-    if not hmac.compare_digest(given, key):
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    given = given.strip() if scheme.lower() == "bearer" else ""
+    if not hmac.compare_digest(given.encode(), key.encode()):
         what = "is wrong" if given else "is missing"
         raise wrong_key(f"The API key {what}: send it as 'Authorization: Bearer KEY'.")
 
@@ -112,9 +111,27 @@ def overloaded() -> ApiError:
     )
 
 
-def guarded(endpoint: Endpoint, log: Log) -> Endpoint:
-    """Wraps an endpoint: every exception becomes an error response."""
+def application(
+    endpoints: Mapping[str, Endpoint],
+    log: Log,
+    lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]],
+) -> Starlette:
+    """Creates an application in which every exception becomes an error response.
 
+    Args:
+        endpoints: Endpoints by method and path, such as "GET /v1/models".
+        log: Receives errors that the client didn't cause.
+        lifespan: Runs while the application does.
+    """
+    routes = []
+    for where, endpoint in endpoints.items():
+        method, path = where.split(" ")
+        routes.append(Route(path, _guarded(endpoint, log), methods=[method]))
+    handlers = {HTTPException: _not_found}
+    return Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
+
+
+def _guarded(endpoint: Endpoint, log: Log) -> Endpoint:
     async def call(request: Request) -> Response:
         try:
             return await endpoint(request)
@@ -136,7 +153,7 @@ def guarded(endpoint: Endpoint, log: Log) -> Endpoint:
     return call
 
 
-async def not_found(request: Request, error: Exception) -> Response:
+async def _not_found(request: Request, error: Exception) -> Response:
     """The 404 or 405 response for an unknown path or method."""
     assert isinstance(error, HTTPException)
     text = f"Not found: {request.method[:20]} {request.url.path[:100]}."
@@ -146,11 +163,11 @@ async def not_found(request: Request, error: Exception) -> Response:
 
 def error_response(error: ApiError) -> Response:
     """An error response in OpenAI's format."""
-    return json_response(error.status, encode(error.to_dict()), error.headers)
+    return json_response(error.to_dict(), error.status, error.headers)
 
 
 def json_response(
-    status: int, body: bytes, headers: dict[str, str] | None = None
+    value: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
-    """A response whose body is already encoded as JSON."""
-    return Response(body, status, headers, media_type="application/json")
+    """A JSON response."""
+    return Response(encode(value), status, headers, media_type="application/json")

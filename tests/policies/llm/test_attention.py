@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from agentgym.policies.llm.attention import Forest, _attention
-from agentgym.policies.llm.engine import Branch, Layout, Segment
+from agentgym.policies.llm.cache import Segment
+from agentgym.policies.llm.engine import Branch, Layout
 
 HEADS, QUERIES, SIZE = 2, 3, 8
 MODULE = SimpleNamespace(layer_idx=0)

@@ -19,7 +19,6 @@ from langchain_core.messages import (
 from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
-from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from agentgym.core.task import Message
@@ -49,8 +48,7 @@ class AgentGymChat(BaseChatModel):
     @property
     def savings(self) -> Savings:
         """The calls and tokens saved by not asking the language model."""
-        savings: Savings = self.chat.savings
-        return savings
+        return self.chat.savings
 
     def bind_tools(
         self, tools: Sequence[Any], *, tool_choice: Any = None, **options: Any
@@ -60,11 +58,7 @@ class AgentGymChat(BaseChatModel):
         return self.bind(tools=definitions, tool_choice=tool_choice, **options)
 
     def _generate(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: Any = None,
-        **options: Any,
+        self, messages: list[BaseMessage], stop: list[str] | None = None, **options: Any
     ) -> ChatResult:
         asked = Asked(messages, stop, options, self.text_tools)
         turn, answer = asked.decide(self.chat)
@@ -75,11 +69,7 @@ class AgentGymChat(BaseChatModel):
         return result_of(self._said(turn, asked, said))
 
     async def _agenerate(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: Any = None,
-        **options: Any,
+        self, messages: list[BaseMessage], stop: list[str] | None = None, **options: Any
     ) -> ChatResult:
         asked = Asked(messages, stop, options, self.text_tools)
         turn, answer = await asyncio.to_thread(asked.decide, self.chat)
@@ -96,7 +86,7 @@ class AgentGymChat(BaseChatModel):
         run_manager: Any = None,
         **options: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        whole = self._generate(messages, stop, run_manager, **options)
+        whole = self._generate(messages, stop, **options)
         for chunk in _chunks(whole.generations[0].message):
             if run_manager is not None and chunk.text:
                 run_manager.on_llm_new_token(chunk.text, chunk=chunk)
@@ -109,7 +99,7 @@ class AgentGymChat(BaseChatModel):
         run_manager: Any = None,
         **options: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
-        whole = await self._agenerate(messages, stop, run_manager, **options)
+        whole = await self._agenerate(messages, stop, **options)
         for chunk in _chunks(whole.generations[0].message):
             if run_manager is not None and chunk.text:
                 await run_manager.on_llm_new_token(chunk.text, chunk=chunk)
@@ -208,18 +198,15 @@ class Asked:
         text_tools: list[dict[str, Any]],
     ) -> None:
         self.given = list(given)
-        raw: list[Message] = convert_to_openai_messages(
-            self.given, text_format="string"
-        )
-        named = options.get("tools") or ()
-        self._tools = [convert_to_openai_tool(tool) for tool in named]
+        raw = convert_to_openai_messages(self.given, text_format="string")
+        self._tools = [convert_to_openai_tool(t) for t in options.get("tools") or ()]
         self.in_text = not self._tools and react.is_text_style(raw, stop)
         self.structured = self.in_text and react.is_structured(raw)
         self._stop = None if self.in_text else stop
         self._choice = _tool_choice(options.get("tool_choice"))
         form = options.get("response_format")
         self._form = form if isinstance(form, dict) and "json_schema" in form else None
-        self.messages = raw
+        self.messages: list[Message] = raw
         if self.in_text:
             self._tools = text_tools
             self.messages = react.read(raw, text_tools)
@@ -237,12 +224,10 @@ class Asked:
     def message(self, answer: Answer) -> AIMessage:
         """The answer as a LangChain message."""
         done = answer.completion
-        usage = done.usage
-        content = done.content or ""
-        calls = done.calls
+        content, calls, usage = done.content or "", done.calls, done.usage
         if self.in_text:
             content = react.write(
-                done.content, done.calls, self._tools, structured=self.structured
+                content, calls, self._tools, structured=self.structured
             )
             calls = ()
         return AIMessage(
@@ -302,9 +287,3 @@ def _chunks(message: Any) -> Iterator[ChatGenerationChunk]:
         chunk_position="last",
     )
     yield ChatGenerationChunk(message=last)
-
-
-def definition_of(tool: BaseTool) -> dict[str, Any]:
-    """Returns a tool in OpenAI's format."""
-    definition: dict[str, Any] = convert_to_openai_tool(tool)
-    return definition

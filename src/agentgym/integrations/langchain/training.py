@@ -15,13 +15,15 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import convert_to_messages
 from langchain_core.outputs import LLMResult
 from langchain_core.tools import BaseTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.prebuilt import ToolNode
 
 from agentgym.core.task import Message
 from agentgym.core.tools import Tool
 from agentgym.episodes.chat import jsonable
-from agentgym.integrations.harness import AgentHarness, RoutedTool
-from agentgym.integrations.langchain.model import Asked, definition_of, result_of
+from agentgym.integrations.base import AgentHarness
+from agentgym.integrations.harness import RoutedTool
+from agentgym.integrations.langchain.model import Asked, result_of
 
 _HARNESS: ContextVar[_LangChainHarness | None] = ContextVar(
     "agentgym_harness", default=None
@@ -30,10 +32,13 @@ _HARNESS: ContextVar[_LangChainHarness | None] = ContextVar(
 
 
 class _LangChainHarness(AgentHarness):
-    def __init__(self, agent: Any, definitions: list[dict[str, Any]]) -> None:
-        super().__init__()
-        self._agent = agent
-        self.definitions = definitions
+    def __init__(self, agent: Any) -> None:
+        super().__init__(agent)
+        route_models()
+        tools = tools_of(agent)
+        for tool in tools:
+            route_tool(tool)
+        self.definitions = [convert_to_openai_tool(tool) for tool in tools]
 
     def _invoke(self, given: dict[str, Any], config: dict[str, Any]) -> Any:
         token = _HARNESS.set(self)
@@ -79,7 +84,7 @@ class ExecutorHarness(_LangChainHarness):
         """See `AgentHarness`."""
         variables = _variables(self._agent)
         given: dict[str, Any] = {"input": content}
-        if self._agent.memory is None and self._said:
+        if self._agent.memory is None:
             if variables.get("chat_history") is str:
                 given["chat_history"] = "\n".join(
                     f"{'Human' if m['role'] == 'user' else 'AI'}: {m['content']}"
@@ -91,8 +96,6 @@ class ExecutorHarness(_LangChainHarness):
                 # The prompt has no history: the question holds all user messages.
                 told = [str(m["content"]) for m in self._said if m["role"] == "user"]
                 given["input"] = "\n".join([*told, content])
-        elif variables.get("chat_history") is str and self._agent.memory is None:
-            given["chat_history"] = ""
         answer = str(self._invoke(given, {})["output"])
         self._said += [
             {"role": "user", "content": content},
@@ -161,7 +164,9 @@ def routed_tool(tool: BaseTool) -> RoutedTool:
             return asyncio.run(tool.ainvoke(arguments))
         return tool.invoke(arguments)
 
-    return RoutedTool(replace(Tool.from_openai(definition_of(tool)), function=run))
+    return RoutedTool(
+        replace(Tool.from_openai(convert_to_openai_tool(tool)), function=run)
+    )
 
 
 def _only_async(tool: BaseTool) -> bool:
@@ -176,15 +181,13 @@ def route_tool(tool: BaseTool) -> None:
     names = list(routed.tool.properties)
     run, arun = tool._run, tool._arun
 
-    def arguments_of(given: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
-        arguments = dict(zip(names, given, strict=False))
-        arguments |= {name: named[name] for name in names if name in named}
-        return {name: jsonable(value) for name, value in arguments.items()}
-
     def call(
         harness: AgentHarness, given: Any, named: Any, native: Callable[[], Any]
     ) -> Any:
-        value = routed.call(harness.task, arguments_of(given, named), native)
+        arguments = dict(zip(names, given, strict=False))
+        arguments |= {name: named[name] for name in names if name in named}
+        arguments = {name: jsonable(value) for name, value in arguments.items()}
+        value = routed.call(harness.task, arguments, native)
         if tool.response_format == "content_and_artifact" and isinstance(value, str):
             return value, None
         return value

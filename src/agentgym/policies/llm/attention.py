@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
-if TYPE_CHECKING:
-    from agentgym.policies.llm.engine import Segment
+from agentgym.policies.llm.cache import Segment
 
 NAME = "agentgym_forest"
 

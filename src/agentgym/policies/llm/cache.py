@@ -10,7 +10,60 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from agentgym.policies.llm.engine import Segment
+import torch
+
+KV = tuple[torch.Tensor, torch.Tensor]
+
+
+class Segment:
+    """Tokens that follow another segment, and what the model made of them.
+
+    Attributes:
+        parent: What comes before; None for an opening.
+        tokens: Their ids.
+        start: Depth of the first one.
+        hidden: At the cut, one row for each token.
+        keys: Keys and values of each layer, by layer number.
+        version: Of the weights that the upper layers' keys and values are from.
+    """
+
+    __slots__ = ("hidden", "keys", "parent", "start", "tokens", "version")
+
+    def __init__(self, parent: Segment | None, tokens: Sequence[int]) -> None:
+        self.parent = parent
+        self.tokens = list(tokens)
+        self.start = parent.end if parent else 0
+        self.hidden: torch.Tensor | None = None
+        self.keys: dict[int, KV] = {}
+        self.version = -1
+
+    @property
+    def end(self) -> int:
+        """Depth behind the last token."""
+        return self.start + len(self.tokens)
+
+    @property
+    def chain(self) -> list[Segment]:
+        """This segment and all before it, first one first."""
+        result: list[Segment] = []
+        segment: Segment | None = self
+        while segment is not None:
+            result.append(segment)
+            segment = segment.parent
+        return result[::-1]
+
+    @property
+    def unread(self) -> int:
+        """Tokens in this segment and before it that were not read yet."""
+        return sum(len(s.tokens) for s in self.chain if not s.keys)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory it takes."""
+        tensors = [t for pair in self.keys.values() for t in pair]
+        if self.hidden is not None:
+            tensors.append(self.hidden)
+        return sum(t.nbytes for t in tensors)
 
 
 class PrefixCache:

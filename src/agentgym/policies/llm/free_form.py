@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from transformers import DynamicCache
@@ -18,9 +18,7 @@ from transformers.cache_utils import DynamicLayer
 from agentgym.core.tools import ToolCall
 from agentgym.policies.base import GREEDY, Decision, DecisionRequest, Sampling
 from agentgym.policies.llm.parse import parse_call
-
-if TYPE_CHECKING:
-    from agentgym.policies.llm.policy import LlmPolicy
+from agentgym.policies.llm.prompt import ChatFormat
 
 MAX_NEW_TOKENS = 96
 _AT_ONCE = 8
@@ -62,10 +60,10 @@ class _GrowingLayer(DynamicLayer):
 class FreeForm:
     """Decides by plain generation; learns nothing."""
 
-    def __init__(self, policy: LlmPolicy) -> None:
-        self._model: Any = policy.engine.model
-        self._format = policy.format
-        self._tokenizer: Any = policy.tokenizer
+    def __init__(self, model: Any, format_: ChatFormat, tokenizer: Any) -> None:
+        self._model = model
+        self._format = format_
+        self._tokenizer = tokenizer
         self._openings: dict[tuple[int, ...], Any] = {}
 
     def decide(

@@ -30,8 +30,8 @@ from agentgym.policies.base import (
 )
 from agentgym.policies.calibration import Calibration
 from agentgym.policies.calls.conversation import Called, Reader
-from agentgym.policies.llm.cache import PrefixCache
-from agentgym.policies.llm.engine import Branch, Engine, Segment
+from agentgym.policies.llm.cache import PrefixCache, Segment
+from agentgym.policies.llm.engine import Branch, Engine
 from agentgym.policies.llm.hardware import best_device, half_pays, memory_told
 from agentgym.policies.llm.learner import DEFAULTS, Learner, LlmOptions
 from agentgym.policies.llm.lora import lora_arrays, set_lora_arrays
@@ -421,7 +421,7 @@ class LlmPolicy(Policy):
         from agentgym.policies.llm.free_form import FreeForm
 
         self._forget()  # It reads for itself, and needs the room.
-        return FreeForm(self)
+        return FreeForm(self.engine.model, self.format, self.tokenizer)
 
     def _weights_changed(self) -> None:
         self.engine.version += 1

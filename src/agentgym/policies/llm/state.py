@@ -13,7 +13,8 @@ import numpy.typing as npt
 from agentgym.core.tools import ToolCall
 from agentgym.core.trajectory import SampledTokens
 from agentgym.policies.base import DecisionRequest, Sampling
-from agentgym.policies.llm.engine import Branch, Segment
+from agentgym.policies.llm.cache import Segment
+from agentgym.policies.llm.engine import Branch
 from agentgym.policies.llm.options import Option
 from agentgym.policies.llm.trie import TOOL, Trie
 

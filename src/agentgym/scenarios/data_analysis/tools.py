@@ -1,8 +1,8 @@
 """The analyst's tools. They really compute, with DuckDB and pandas.
 
 No text from a call becomes part of SQL: columns are checked against the table's schema,
-operators and functions come from the tables below, and values are bound. What a model
-sees of the tools is in `data/tools.json`.
+operators and functions come from the tables below, and values are bound. The tools'
+definitions, as a model sees them, are in `data/tools.json`.
 """
 
 from __future__ import annotations

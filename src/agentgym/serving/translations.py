@@ -1,4 +1,6 @@
-"""Translates OpenAI's Responses API to chat completions and back.
+"""Translates OpenAI's other APIs to chat completions and back.
+
+These are the Responses API and the legacy text completions.
 
 A request becomes the equivalent chat completion request, and the completion becomes a
 response, whole or as events:
@@ -17,9 +19,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from agentgym.core.task import Message
-from agentgym.serving.answers import Completion, encode
+from agentgym.serving.answers import DONE, Completion, choice, encode
 from agentgym.serving.errors import invalid
 
+_TEXT_PASSED_ON = "model stream stream_options stop max_tokens n user".split()
+_TEXT_REFUSED = ("best_of", "echo", "suffix", "logprobs")
 _PASSED_ON = ("model", "stream", "temperature", "top_p", "user", "parallel_tool_calls")
 _REFUSED = ("background", "conversation", "prompt", "max_tool_calls")
 
@@ -260,3 +264,56 @@ def _content(content: Any) -> Any:
             part = {"type": "text", "text": part.get("text")}
         parts.append(part)
     return parts
+
+
+# Text completions --------------------------------------------------------------------
+
+
+def chat_of_completion(payload: dict[str, Any]) -> dict[str, Any]:
+    """Returns the equivalent chat request: the prompt becomes a user message.
+
+    Raises:
+        ApiError: The request has no single text prompt, or an unsupported parameter.
+    """
+    for name in _TEXT_REFUSED:
+        if payload.get(name) and (name, payload[name]) != ("best_of", 1):
+            raise invalid(f"{name} is not supported.", name, "unsupported_parameter")
+    prompt = payload.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1:
+        prompt = prompt[0]
+    if not isinstance(prompt, str):
+        raise invalid("prompt must be a single string.", "prompt")
+    chat = {name: payload[name] for name in _TEXT_PASSED_ON if name in payload}
+    return {**chat, "messages": [{"role": "user", "content": prompt}]}
+
+
+def completion_dict(completion: Completion) -> dict[str, Any]:
+    """The response body, not streamed."""
+    return {**_part(completion, completion.content or ""), "usage": completion.usage}
+
+
+def completion_events(
+    completion: Completion, *, include_usage: bool = False
+) -> Iterator[bytes]:
+    """The server-sent events of a streamed completion."""
+    whole = _part(completion, completion.content or "")
+    if include_usage:
+        whole["usage"] = None
+    yield b"data: %b\n\n" % encode(whole)
+    if include_usage:
+        yield b"data: %b\n\n" % encode(
+            {**whole, "choices": [], "usage": completion.usage}
+        )
+    yield DONE
+
+
+def _part(completion: Completion, text: str) -> dict[str, Any]:
+    cut_off = completion.finish_reason == "length"
+    return {
+        "id": completion.id.replace("chatcmpl", "cmpl"),
+        "object": "text_completion",
+        "created": completion.created,
+        "model": completion.model,
+        "system_fingerprint": None,
+        "choices": [choice("length" if cut_off else "stop", text=text)],
+    }
