@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from gymnasium.utils.env_checker import check_env
@@ -21,9 +21,9 @@ from agentgym.core.task import DIFFICULTIES, SPLITS, Split, Task
 from agentgym.core.tools import FailureKind, ToolCall, ToolError, ToolRunner, tool_map
 from agentgym.core.trajectory import Trajectory
 from agentgym.errors import MissingExtraError
+from agentgym.scenarios import planned
 from agentgym.scenarios.checker import check_scenario
 from agentgym.scenarios.checker.bench import play
-from agentgym.scenarios.code_review import scenario as scenario_module
 from agentgym.scenarios.code_review import tools
 from agentgym.scenarios.code_review.analysis import Analysis, analyse, analyses
 from agentgym.scenarios.code_review.environment import CodeReviewEnvironment
@@ -32,10 +32,11 @@ from agentgym.scenarios.code_review.guide import (
     HOUSE_TOPICS,
     PROBLEMS,
     Category,
+    Severity,
     page_of,
     search,
 )
-from agentgym.scenarios.code_review.plan import CHECKS, Comment, Milestone
+from agentgym.scenarios.code_review.plan import CHECKS, Comment
 from agentgym.scenarios.code_review.scenario import CodeReview
 from agentgym.scenarios.code_review.submissions import (
     SUBMISSIONS,
@@ -44,6 +45,7 @@ from agentgym.scenarios.code_review.submissions import (
     unmarked,
 )
 from agentgym.scenarios.code_review.tools import TOOLS, World
+from agentgym.scenarios.planned import Milestone
 
 CODE = """\
 import hashlib
@@ -370,6 +372,15 @@ def test_only_files_at_hand_are_opened(world: World, tool: str, path: str) -> No
     with pytest.raises(ToolError, match="no file"):
         getattr(tools, tool)(world, path)
     assert world.checked is None and world.cost == 0.0
+
+
+def test_a_comment_lists_the_categories_and_severities_of_the_guide() -> None:
+    comment = tool_map(TOOLS)["comment"]
+    for name, known in (("category", CATEGORIES), ("severity", get_args(Severity))):
+        listed = comment.properties[name]["oneOf"]
+        assert [value["const"] for value in listed] == list(known)
+        assert all(value["description"] for value in listed)
+        assert {getattr(problem, name) for problem in PROBLEMS.values()} == {*known}
 
 
 @pytest.mark.parametrize(
@@ -743,7 +754,7 @@ def test_the_same_seed_is_the_same_in_another_process(scenario: CodeReview) -> N
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scenario_module, "find_spec", lambda name: None)
+    monkeypatch.setattr(planned, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"agentgym\[review\]"):
         CodeReview()
 

@@ -6,24 +6,19 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import pytest
 
 from agentgym.core.task import SPLITS, Split
-from agentgym.scenarios.customer_support.knowledge import (
-    ARTICLES,
-    CARRIERS,
-    CITIES,
-    FIRST_NAMES,
-    LAST_NAMES,
-    MAIL_DOMAINS,
-    PRODUCTS,
-    STREETS,
-)
-from agentgym.scenarios.customer_support.phrases import phrases, sections
+from agentgym.scenarios.customer_support.language import ARTICLES, ENTITIES, PRODUCTS
 from agentgym.scenarios.customer_support.tools import search_knowledge_base
 from agentgym.scenarios.customer_support.world import World
+from agentgym.scenarios.wording import sections, templates
+
+_PACKAGE = "agentgym.scenarios.customer_support"
+phrases = partial(templates, _PACKAGE, "phrases")
 
 # Key: (slots that every expansion has, slots it may have).
 Rule = tuple[set[str], set[str]]
@@ -92,7 +87,7 @@ def expansions(template: str) -> list[str]:
     return ["".join(chosen) for chosen in itertools.product(*choices)]
 
 
-def templates(split: Split) -> Iterator[tuple[str, str]]:
+def all_templates(split: Split) -> Iterator[tuple[str, str]]:
     """Key and text of every template of a split."""
     for key, texts in phrases(split).items():
         for text in texts:
@@ -103,7 +98,9 @@ def templates(split: Split) -> Iterator[tuple[str, str]]:
 def test_every_split_has_every_kind_of_message(split: Split) -> None:
     bank = phrases(split)
     assert set(bank) == set(RULES)
-    assert len(sections(f"phrases_{split}.txt")) == len(RULES), "a key stands twice"
+    assert len(sections(_PACKAGE, f"phrases_{split}.txt")) == len(RULES), (
+        "a key stands twice"
+    )
     fewest = {"train": (45, 12), "validation": (6, 4), "heldout": (8, 3)}[split]
     assert min(len(bank[key]) for key in REQUESTS) >= fewest[0]
     assert min(len(bank[key]) for key in PARTS) >= fewest[1]
@@ -111,7 +108,7 @@ def test_every_split_has_every_kind_of_message(split: Split) -> None:
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_brackets_are_balanced_and_do_not_nest(split: Split) -> None:
-    for _, template in templates(split):
+    for _, template in all_templates(split):
         groups = _GROUP.findall(template)
         assert not set("[]|") & set(_GROUP.sub("", template)), template
         assert not set("{}") & set(_SLOT.sub("", template)), template
@@ -125,7 +122,7 @@ def test_brackets_are_balanced_and_do_not_nest(split: Split) -> None:
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_slots_of_every_expansion(split: Split) -> None:
-    for key, template in templates(split):
+    for key, template in all_templates(split):
         required, optional = RULES[key]
         for text in expansions(template):
             slots = _SLOT.findall(text)
@@ -135,7 +132,7 @@ def test_slots_of_every_expansion(split: Split) -> None:
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_whitespace_and_length(split: Split) -> None:
-    for _, template in templates(split):
+    for _, template in all_templates(split):
         for text in expansions(template):
             assert text == text.strip() and text, template
             assert "  " not in text and "\t" not in text, text
@@ -144,14 +141,14 @@ def test_whitespace_and_length(split: Split) -> None:
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_no_article_before_a_product(split: Split) -> None:
-    for _, template in templates(split):
+    for _, template in all_templates(split):
         for text in expansions(template):
             assert not re.search(r"\ban? \{product\}", text), text
 
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_an_address_is_a_clean_span(split: Split) -> None:
-    for _, template in templates(split):
+    for _, template in all_templates(split):
         for text in expansions(template):
             if "{address}" not in text:
                 continue
@@ -177,7 +174,7 @@ def test_messages_without_a_number_mostly_name_the_product(split: Split) -> None
 def test_no_text_is_said_by_two_templates() -> None:
     origin: dict[str, tuple[str, str, str]] = {}
     for split in SPLITS:
-        for key, template in templates(split):
+        for key, template in all_templates(split):
             for text in expansions(template):
                 here = (split, key, template)
                 assert origin.setdefault(text.lower(), here) == here, text
@@ -214,7 +211,7 @@ def near_twins(
         lambda: {split: [] for split in SPLITS}
     )
     for split in SPLITS:
-        for key, template in templates(split):
+        for key, template in all_templates(split):
             families[family(key)][split] += [
                 (template, content_words(text)) for text in readings(template)
             ]
@@ -299,12 +296,12 @@ CATEGORIES = {"electronics", "clothing", "furniture", "kitchen", "toys", "sports
     ("values", "fewest", "pattern"),
     [
         ([name for name, _ in PRODUCTS], 90, r"[a-z]+(?:[ -][a-z]+){0,2}"),
-        (FIRST_NAMES, 120, r"[A-Z][a-z]+"),
-        (LAST_NAMES, 120, r"[A-Z][A-Za-z]+"),
-        (STREETS, 90, r"[A-Z][a-z]+(?: [A-Z][a-z]+)+"),
-        (CITIES, 90, r"[A-Z][a-z]+(?: [A-Z][a-z]+)?"),
-        (MAIL_DOMAINS, 30, r"[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}"),
-        (CARRIERS, 6, r"[A-Z][A-Za-z]+(?: [A-Z][A-Za-z]+)*"),
+        (ENTITIES["first names"], 120, r"[A-Z][a-z]+"),
+        (ENTITIES["last names"], 120, r"[A-Z][A-Za-z]+"),
+        (ENTITIES["streets"], 90, r"[A-Z][a-z]+(?: [A-Z][a-z]+)+"),
+        (ENTITIES["cities"], 90, r"[A-Z][a-z]+(?: [A-Z][a-z]+)?"),
+        (ENTITIES["mail domains"], 30, r"[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}"),
+        (ENTITIES["carriers"], 6, r"[A-Z][A-Za-z]+(?: [A-Z][A-Za-z]+)*"),
     ],
     ids=["products", "first", "last", "streets", "cities", "domains", "carriers"],
 )

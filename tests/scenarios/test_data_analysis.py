@@ -25,10 +25,10 @@ from agentgym.core.task import DIFFICULTIES, SPLITS, Split, Task
 from agentgym.core.tools import FailureKind, ToolCall, ToolError, ToolRunner, tool_map
 from agentgym.errors import MissingExtraError
 from agentgym.policies.calls.candidates import described_values
+from agentgym.scenarios import planned
 from agentgym.scenarios.checker import check_scenario
 from agentgym.scenarios.checker.bench import play
 from agentgym.scenarios.data_analysis import charts, datasets, tools
-from agentgym.scenarios.data_analysis import scenario as scenario_module
 from agentgym.scenarios.data_analysis.charts import (
     CHART_KINDS,
     ChartKind,
@@ -38,17 +38,17 @@ from agentgym.scenarios.data_analysis.charts import (
 )
 from agentgym.scenarios.data_analysis.datasets import (
     DATASETS,
+    DOMAINS,
     DatasetSpec,
     Table,
     draw,
     open_table,
 )
 from agentgym.scenarios.data_analysis.environment import DataAnalysisEnvironment
-from agentgym.scenarios.data_analysis.names import DOMAINS
-from agentgym.scenarios.data_analysis.plan import Milestone, wrong_arguments
+from agentgym.scenarios.data_analysis.plan import wrong_arguments
 from agentgym.scenarios.data_analysis.scenario import DataAnalysis
-from agentgym.scenarios.data_analysis.toolbox import TOOLS
-from agentgym.scenarios.data_analysis.world import World
+from agentgym.scenarios.data_analysis.tools import TOOLS, World
+from agentgym.scenarios.planned import Milestone
 
 REGIONS = ["north ridge", "south ridge", "north ridge", "east ridge", "north ridge"]
 REGIONS += ["south ridge", None, "east ridge"]
@@ -718,7 +718,7 @@ def test_the_same_seed_is_the_same_in_another_process(scenario: DataAnalysis) ->
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scenario_module, "find_spec", lambda name: None)
+    monkeypatch.setattr(planned, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"agentgym\[analysis\]"):
         DataAnalysis()
 

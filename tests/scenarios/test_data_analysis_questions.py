@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import itertools
 import re
+from functools import partial
 
 import pytest
 from wording_bank import SLOT, expansions
 
 from agentgym.core.task import SPLITS, Split
-from agentgym.scenarios.data_analysis.names import DOMAINS, columns, values
-from agentgym.scenarios.data_analysis.questions import WORDS, templates
+from agentgym.scenarios.data_analysis.datasets import DOMAINS, columns, values
+from agentgym.scenarios.data_analysis.tasks import WORDS
+from agentgym.scenarios.wording import templates
+
+questions = partial(templates, "agentgym.scenarios.data_analysis", "questions")
 
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_the_name_of_a_column_is_a_clean_span(split: Split) -> None:
-    for template in itertools.chain(*templates(split).values()):
+    for template in itertools.chain(*questions(split).values()):
         for text in expansions(template):
             filled = SLOT.sub(
                 lambda m: "Net Revenue" if m[1] in _COLUMNS else "x", text
@@ -29,7 +33,7 @@ _COLUMNS = {"num", "num2", "cat", "column"}
 
 def test_values_are_quoted_and_words_of_the_trade_are_distinct() -> None:
     for split in SPLITS:
-        for template in itertools.chain(*templates(split).values()):
+        for template in itertools.chain(*questions(split).values()):
             assert template.count("{value}") == template.count("'{value}'"), template
     for words in WORDS.values():
         listed = [word for some in words.values() for word in some]

@@ -361,6 +361,19 @@ def test_injected_faults_keep_the_tool_from_running(make: Make) -> None:
     assert all("error" in json.loads(result.content) for result in failed)
 
 
+def test_faults_do_not_hide_invalid_calls(make: Make) -> None:
+    """Judges rely on it: the arguments of a call that a fault stopped are valid."""
+    environment = make(tool_failure_rate=0.99, max_steps=50, patience=50)
+    environment.reset_task(TASKS[0], seed=3)
+    for message, failure in [
+        (call("count"), FailureKind.BAD_ARGUMENTS),
+        (call("count", n="x"), FailureKind.BAD_ARGUMENTS),
+        (call("nothing"), FailureKind.UNKNOWN_TOOL),
+    ]:
+        outcomes = [environment.act(message) for _ in range(10)]
+        assert {outcome.results[0].failure for outcome in outcomes} == {failure}
+
+
 def test_faults_follow_the_seed(make: Make) -> None:
     def faults(seed: int) -> list[bool]:
         environment = make(tool_failure_rate=0.3, max_steps=50)

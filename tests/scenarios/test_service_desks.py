@@ -16,8 +16,7 @@ from agentgym.scenarios.checker import check_scenario
 from agentgym.scenarios.environment import Environment
 from agentgym.scenarios.service_desks.desk import Desk, desk_names, load_desk
 from agentgym.scenarios.service_desks.scenario import ServiceDesks
-from agentgym.scenarios.service_desks.tasks import make_line
-from agentgym.scenarios.service_desks.values import Values
+from agentgym.scenarios.service_desks.tasks import Values, make_line
 from agentgym.scenarios.task_file.line import TaskLine, read_task
 from agentgym.scenarios.task_file.scenario import make_task
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from wording_bank import WordingBank
 
 from agentgym.core.task import SPLITS, Split
-from agentgym.scenarios.code_review import requests
 from agentgym.scenarios.code_review.guide import CATEGORIES
-from agentgym.scenarios.data_analysis import questions
+from agentgym.scenarios.wording import templates
 
 QUESTIONS: dict[str, set[str]] = {
     "stat": {"stat", "num"},
@@ -44,9 +45,13 @@ REQUESTS: dict[str, set[str]] = {
 }
 BANKS = {
     "data_analysis": WordingBank(
-        questions.templates, QUESTIONS, family=lambda kind: kind.split("_")[0]
+        partial(templates, "agentgym.scenarios.data_analysis", "questions"),
+        QUESTIONS,
+        family=lambda kind: kind.split("_")[0],
     ),
-    "code_review": WordingBank(requests.templates, REQUESTS),
+    "code_review": WordingBank(
+        partial(templates, "agentgym.scenarios.code_review", "requests"), REQUESTS
+    ),
 }
 FEWEST: dict[str, dict[Split, int]] = {
     "data_analysis": {"train": 10, "validation": 3, "heldout": 3},

@@ -113,8 +113,8 @@ class Environment(gymnasium.Env[str, str]):
             tasks: The tasks that `reset` chooses from.
             max_steps: Maximum number of decisions in an episode.
             patience: Number of wrong decisions that ends an episode.
-            tool_failure_rate: Share of calls that fail on purpose before they reach
-                the tool; half of these are timeouts.
+            tool_failure_rate: Share of valid calls that fail on purpose before they
+                reach the tool; half of these are timeouts.
             runner: Runs the tools; environments may share one.
             render_mode: "ansi" renders the conversation as text.
         """
@@ -310,7 +310,7 @@ class Environment(gymnasium.Env[str, str]):
     def _run_calls(self, calls: list[ToolCall], results: list[ToolResult]) -> Verdict:
         verdicts = []
         for call in calls:
-            result = self._fault() or self.runner.run(self._tools, call, self.world)
+            result = self._fault(call) or self.runner.run(self._tools, call, self.world)
             results.append(result)
             verdicts.append(self._judged(call, result))
             self._append(
@@ -344,7 +344,8 @@ class Environment(gymnasium.Env[str, str]):
         self._append({"role": "user", "content": answer})
         return verdict, False
 
-    def _fault(self) -> ToolResult | None:
+    def _fault(self, call: ToolCall) -> ToolResult | None:
+        """An injected failure, at times; calls that are invalid fail anyway."""
         if self._faults is None or self._faults.random() >= self.tool_failure_rate:
             return None
         kind, text = (
@@ -352,6 +353,9 @@ class Environment(gymnasium.Env[str, str]):
             if self._faults.random() < 0.5
             else (FailureKind.TOOL_ERROR, "the service is temporarily unavailable")
         )
+        tool = self._tools.get(call.name)
+        if tool is None or tool.check_arguments(call.arguments) is not None:
+            return None
         return ToolResult(json.dumps({"error": kind, "message": text}), kind)
 
     def _append(self, message: Message) -> None:

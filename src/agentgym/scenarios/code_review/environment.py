@@ -10,7 +10,8 @@ from agentgym.scenarios.code_review.guide import Category, page_of
 from agentgym.scenarios.code_review.plan import Comment, Goal, Issue
 from agentgym.scenarios.code_review.tasks import ReviewSpec
 from agentgym.scenarios.code_review.tools import TOOLS, World
-from agentgym.scenarios.environment import RIGHT, Environment, Verdict, questions
+from agentgym.scenarios.environment import RIGHT, Verdict
+from agentgym.scenarios.planned import PlannedEnvironment
 
 _EXPLANATION, _WASTE = 0.25, 0.25
 """Shares of a solved task's outcome that depend on comments' details, and on costs."""
@@ -18,7 +19,7 @@ _FALSE = 0.25
 """The cost of a false comment in an unsolved task."""
 
 
-class CodeReviewEnvironment(Environment):
+class CodeReviewEnvironment(PlannedEnvironment):
     """Plays one review at a time."""
 
     world: World
@@ -66,10 +67,10 @@ class CodeReviewEnvironment(Environment):
         self._looked_up = set(self.world.looked_up)
         return verdict
 
-    def judge_message(self, content: str) -> Verdict:
-        """Closing is right after the verdict."""
-        closes = self.world.verdict is not None and not questions(content)
-        return RIGHT if closes else Verdict(False, FailureKind.NO_CALL)
+    @property
+    def finished(self) -> bool:
+        """Whether the review has its verdict."""
+        return self.world.verdict is not None
 
     def outcome(self) -> tuple[bool, float]:
         """Judged by comments, verdict and the cost of the tools."""

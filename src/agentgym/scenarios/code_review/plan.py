@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from agentgym.scenarios.code_review.guide import PROBLEMS, Category, Severity
+from agentgym.scenarios.planned import Milestone
 
 SYSTEM_PROMPT = (
     "You review Python code. Run the checks that the request asks for; for a full "
@@ -36,14 +37,6 @@ COSTS = {
     "suggest_improvements": 0.5,
 }
 """The cost of a call; comments and verdicts are free."""
-
-
-@dataclass(frozen=True, slots=True)
-class Milestone:
-    """One call in a plan."""
-
-    tool: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import random
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from agentgym.core.metrics import AtMost
 from agentgym.core.task import Split, Task
 from agentgym.core.trajectory import Trajectory
-from agentgym.errors import MissingExtraError
 from agentgym.scenarios.code_review.plan import (
     CHECKS,
     SYSTEM_PROMPT,
@@ -17,7 +15,7 @@ from agentgym.scenarios.code_review.plan import (
     Goal,
     cost_of,
 )
-from agentgym.scenarios.generated import GeneratedScenario
+from agentgym.scenarios.planned import GeneratedScenario
 
 if TYPE_CHECKING:
     from agentgym.scenarios.code_review.environment import CodeReviewEnvironment
@@ -31,6 +29,7 @@ class CodeReview(GeneratedScenario):
     difficulty = "medium"
     estimated_time = "two minutes"
     system_prompt = SYSTEM_PROMPT
+    extra, needs = "review", ("ruff", "bandit")
     max_steps = 12
     measures = (
         "issue_detection",
@@ -39,16 +38,6 @@ class CodeReview(GeneratedScenario):
         "verdict_accuracy",
         "cost_efficiency",
     )
-
-    def __init__(self, **options: Any) -> None:
-        """Creates the scenario.
-
-        Raises:
-            MissingExtraError: The packages that the tools need aren't installed.
-        """
-        super().__init__(**options)
-        if not all(find_spec(name) for name in ("ruff", "bandit")):
-            raise MissingExtraError("The scenario 'code_review'", "review")
 
     def make_task(self, split: Split, rng: random.Random, name: str) -> Task:
         """A review. Splits share no phrasings, files, code or identifiers."""

@@ -22,12 +22,11 @@ import random
 import re
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
 from string import Template
 
 from agentgym.core.task import Split
 from agentgym.scenarios.code_review.guide import PROBLEMS, Category
-from agentgym.scenarios.wording import split_of
+from agentgym.scenarios.wording import read_data, split_of, word_lists
 
 SUBMISSIONS: dict[Split, int] = {"train": 240, "validation": 80, "heldout": 100}
 """Number of assembled submissions per split; hand-written ones come on top."""
@@ -37,34 +36,7 @@ _MARK = re.compile(r"\s\s#([!?~]) ([a-z-]+)(?=\s\s#|$)")
 _APART = "\n---\n"
 _IMPORT = re.compile(r"(?:import|from) ")
 
-_NOUNS = """
-account address agenda album asset badge ballot barrel basket beacon bicycle booking
-branch bridge bucket budget cabin camera campaign canvas carrier cartridge catalog
-chapter charter circuit clinic coach column compass contract cottage coupon course
-crate curtain dataset deposit desk device dialog dish donor driver engine envelope
-episode exhibit feature ferry fixture flight folder forecast forest freight garden gauge
-harbor helmet hotel insight invoice island journal kernel kitchen label ladder laptop
-ledger lesson letter library locker machine magnet manual market meadow medal member
-menu mirror module monitor motor museum notice novel office orchard order outlet packet
-palette parcel partner passage patient payment pencil permit pillow planet planner plot
-pocket portal poster printer product profile project pump quarter quiz radio recipe
-record refund region rental ribbon river robot rocket route sample schedule seminar
-sensor shelf shipment signal sketch sponsor stadium station student subject supplier
-survey tablet target tariff template terminal theater ticket timer tower tractor trail
-trainer tunnel valley vehicle vendor village visitor voucher wagon wallet warehouse
-window workshop
-""".split()
-_VERBS = """
-adjust assign attach balance collect combine compare complete convert count create
-define deliver derive detach divide dispatch enrich estimate expand export extend
-filter fold gather handle import inspect join limit measure merge move normalize pack
-prepare prune publish rank rate rebuild refresh register release rename replace
-resolve restore review round scale scan select settle shift shrink split stage store
-submit sum swap sync tally trace track transfer trim update upgrade validate verify
-weigh widen wrap
-""".split()
-
-
+_WORDS = word_lists("agentgym.scenarios.code_review", "words.txt")
 _Bank = dict[tuple[str, ...], list[str]]
 """Pieces, by the words of their key."""
 
@@ -139,8 +111,7 @@ def unmarked(text: str) -> tuple[str, tuple[Mark, ...]]:
 @cache
 def pieces(split: Split) -> _Bank:
     """The pieces of a split, by key."""
-    package = resources.files("agentgym.scenarios.code_review")
-    text = (package / "data" / f"code_{split}.txt").read_text(encoding="utf-8")
+    text = read_data("agentgym.scenarios.code_review", f"code_{split}.txt")
     found: _Bank = {}
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         head, _, body = section.partition("\n")
@@ -166,8 +137,8 @@ class _Words:
 
     def __init__(self, split: Split, rng: random.Random) -> None:
         self._rng = rng
-        self._nouns = split_of(_NOUNS, split)
-        self._verbs = split_of(_VERBS, split)
+        self._nouns = split_of(_WORDS["nouns"], split)
+        self._verbs = split_of(_WORDS["verbs"], split)
         rng.shuffle(self._nouns)
 
     def noun(self) -> str:

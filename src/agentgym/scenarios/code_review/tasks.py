@@ -21,12 +21,12 @@ from agentgym.scenarios.code_review.plan import (
     SYSTEM_PROMPT,
     Goal,
     Issue,
-    Milestone,
     cost_of,
     verdict_on,
 )
-from agentgym.scenarios.code_review.requests import say
 from agentgym.scenarios.code_review.submissions import Submission, submissions
+from agentgym.scenarios.planned import Milestone, opening
+from agentgym.scenarios.wording import Phrasebook
 
 _FULL, _BOTH, _DECOY, _SUGGEST, _OPENER = 0.35, 0.8, 0.2, 0.25, 0.3
 _FOCUS = (0.6, 0.2, 0.2)
@@ -74,15 +74,14 @@ def make_task(split: Split, rng: random.Random, id: str) -> Task:
 
     kind = "full" if full else focus
     suggest = rng.random() < _SUGGEST
-    sentences = [say(split, rng, kind)]
+    phrases = Phrasebook("agentgym.scenarios.code_review", "requests", split, rng)
+    what = [phrases.say(kind)]
     if suggest:
-        sentences.append(say(split, rng, "suggest"))
-    where = [_naming(split, rng, files)]
+        what.append(phrases.say("suggest"))
+    where = [_naming(phrases, files)]
     if others:
-        where.append(say(split, rng, "decoy", other=others[0]))
-    parts = [*where, *sentences] if rng.random() < 0.5 else [*sentences, *where]
-    if rng.random() < _OPENER:
-        parts.insert(0, say(split, rng, "opener"))
+        where.append(phrases.say("decoy", other=others[0]))
+    request = phrases.request(where, what, _OPENER)
 
     spec = ReviewSpec(
         split, tuple(sorted({*names, *others})), tuple(sorted(files)), house
@@ -90,10 +89,7 @@ def make_task(split: Split, rng: random.Random, id: str) -> Task:
     goal = _goal(spec, submission, files, None if full else focus, suggest)
     return Task(
         id=id,
-        messages=(
-            {"role": "system", "content": SYSTEM_PROMPT},
-            {"role": "user", "content": " ".join(parts)},
-        ),
+        messages=opening(SYSTEM_PROMPT, request),
         world=spec,
         goal=goal,
         best_steps=len(goal.plan) + 1,
@@ -118,10 +114,10 @@ def _focus(submission: Submission, files: list[str], rng: random.Random) -> Cate
     return rng.choice(sorted(found) or CATEGORIES)
 
 
-def _naming(split: Split, rng: random.Random, files: list[str]) -> str:
+def _naming(phrases: Phrasebook, files: list[str]) -> str:
     if len(files) == 1:
-        return say(split, rng, "file", file=files[0])
-    return say(split, rng, "files", file=files[0], file2=files[1])
+        return phrases.say("file", file=files[0])
+    return phrases.say("files", file=files[0], file2=files[1])
 
 
 def _goal(

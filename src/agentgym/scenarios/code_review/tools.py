@@ -1,5 +1,7 @@
 """The reviewer's tools. They report the findings of analyses; they never run the code.
 
+Their definitions, as a model sees them, are in `data/tools.json`.
+
 Tools accept only names of the task's files and never open a path. Every result shows
 the *sheet* of the last check: for each kind of place, the first finding without a
 comment. So an agent sees one finding of a kind at a time.
@@ -11,13 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentgym.core.tools import Tool, ToolError
+from agentgym.core.tools import ToolError
 from agentgym.scenarios.code_review.analysis import Analysis, Finding
 from agentgym.scenarios.code_review.guide import (
-    CATEGORIES,
     HOUSE_TOPICS,
     PROBLEMS,
-    SEVERITIES,
     Category,
     Ruling,
     page_of,
@@ -25,7 +25,7 @@ from agentgym.scenarios.code_review.guide import (
 )
 from agentgym.scenarios.code_review.plan import CHECKS, COSTS, Comment, Conclusion
 from agentgym.scenarios.code_review.surroundings import Place
-from agentgym.scenarios.schemas import one_of, parameters
+from agentgym.scenarios.planned import read_tools
 
 NOTHING = "nothing"
 """The sheet's entry for live code without an open finding."""
@@ -232,121 +232,4 @@ def request_changes(world: World) -> dict[str, Any]:
     return {"verdict": "changes-requested"}
 
 
-_FILE = {
-    "type": "string",
-    "pattern": "^[a-z]+(?:_[a-z]+)*_[0-9]{4}\\.py$",
-    "description": "name of the file to review",
-}
-_LINE = {"type": "integer", "description": "number of the line"}
-_ABOUT_CATEGORIES = {
-    "bug": "Wrong results or a crash.",
-    "performance": "Slow, wastes time.",
-    "security": "Can be attacked, leaks secrets.",
-    "style": "Hard to read, against the conventions.",
-}
-_ABOUT_SEVERITIES = {
-    "low": "A detail; it may be merged all the same.",
-    "medium": "Should be mended before it is merged.",
-    "high": "Fails, is exploited or is far too slow in use.",
-}
-assert tuple(_ABOUT_CATEGORIES) == CATEGORIES
-assert tuple(_ABOUT_SEVERITIES) == SEVERITIES
-
-TOOLS = [
-    Tool(
-        "analyze_code",
-        "Analyze what a file is made of. The start of a full, complete, thorough "
-        "review of everything: tells which checks the code calls for.",
-        parameters(file=_FILE),
-        analyze_code,
-        True,
-    ),
-    Tool(
-        "detect_bugs",
-        "Detect bugs in a file: mistakes in the logic, errors, defects, crashes. Is "
-        "the code correct, does it work?",
-        parameters(file=_FILE),
-        detect_bugs,
-        True,
-    ),
-    Tool(
-        "check_security",
-        "Check the security of a file: vulnerabilities, injections, attacks, secrets, "
-        "passwords. Is the code safe, can it be exploited?",
-        parameters(file=_FILE),
-        check_security,
-        True,
-    ),
-    Tool(
-        "check_best_practices",
-        "Check a file for slow code: performance, speed, efficiency, expensive loops. "
-        "Is the code fast, does it scale?",
-        parameters(file=_FILE),
-        check_best_practices,
-        True,
-    ),
-    Tool(
-        "run_linter",
-        "Run the linter on a file: style, naming, formatting, conventions. Is the code "
-        "tidy and readable?",
-        parameters(file=_FILE),
-        run_linter,
-        True,
-    ),
-    Tool(
-        "search_documentation",
-        "Search the reviewer's guide for a problem. For matters of house rules it says "
-        "whether this project accepts them.",
-        parameters(
-            page={
-                "type": "string",
-                "pattern": "^[a-z]+/[a-z]+(?:-[a-z]+)*$",
-                "maxLength": 40,
-                "description": "page to see, as in style/long-line",
-            }
-        ),
-        search_documentation,
-        True,
-    ),
-    Tool(
-        "suggest_improvements",
-        "Suggest how to improve or fix a line, what to write instead. If suggestions "
-        "or proposals for a better way are wanted.",
-        parameters(line=_LINE),
-        suggest_improvements,
-        True,
-    ),
-    Tool(
-        "comment",
-        "Comment on a real problem that the last check found, with its line, category, "
-        "severity and rule.",
-        parameters(
-            line=_LINE,
-            category=one_of(_ABOUT_CATEGORIES, "kind of problem"),
-            severity=one_of(_ABOUT_SEVERITIES, "how much it matters"),
-            rule={
-                "type": "string",
-                "pattern": "^[A-Z]+[0-9]{3}$",
-                "description": "rule that found it",
-            },
-        ),
-        comment,
-        True,
-    ),
-    Tool(
-        "approve",
-        "Approve: nothing is wrong, or details only. The last step; it cannot be "
-        "undone.",
-        parameters(),
-        approve,
-        True,
-    ),
-    Tool(
-        "request_changes",
-        "Request changes: a problem of medium or high severity was commented on. The "
-        "last step; it cannot be undone.",
-        parameters(),
-        request_changes,
-        True,
-    ),
-]
+TOOLS = read_tools("agentgym.scenarios.code_review", globals())

@@ -6,13 +6,101 @@ cover the case, is the parcel lost?
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
-from agentgym.scenarios.customer_support.drafts import Draft, days_ago
-from agentgym.scenarios.customer_support.goals import Issue, Milestone
-from agentgym.scenarios.customer_support.world import REFUND_WINDOWS
+from agentgym.scenarios.customer_support.language import ENTITIES, Speaker
+from agentgym.scenarios.customer_support.world import REFUND_WINDOWS, TODAY
+from agentgym.scenarios.planned import Milestone
 from agentgym.scenarios.wording import closed
+
+
+@dataclass(slots=True)
+class Issue:
+    """One request of the customer.
+
+    Attributes:
+        plan: The steps after the order number or e-mail address is known.
+        order_id: The order it is about, if any.
+        needs: The value that the plan needs first: "order_id" or "email".
+    """
+
+    intent: str
+    plan: list[Milestone]
+    order_id: str = ""
+    needs: str = ""
+
+
+@dataclass(slots=True)
+class Draft:
+    """A draft of a task: its customer and the rows of its world."""
+
+    speaker: Speaker
+    email: str
+    rows: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
+    answers: dict[str, str] = field(default_factory=dict)
+    mentioned: str = ""
+    """Text after the request that is needed to understand it."""
+    complete: bool = False
+    """Whether requests must be complete (true for two requests in one message)."""
+
+    def add(self, table: str, *values: Any) -> None:
+        """Adds a row of the world."""
+        self.rows.setdefault(table, []).append(values)
+
+    def order(
+        self,
+        *,
+        status: str = "delivered",
+        delivered_days: int = 5,
+        parcel: str = "",
+        in_stock: bool = True,
+        charges: int = 1,
+        owner: str = "",
+    ) -> tuple[str, str, float, float, str]:
+        """Adds an order; returns its number, product, price, total and category."""
+        rng, speaker = self.speaker.rng, self.speaker
+        order_id = speaker.order_id()
+        product, category = speaker.product()
+        price = round(rng.uniform(8, 400), 2)
+        fee = rng.choice([2.95, 3.9, 4.9, 5.95, 7.5])
+        total = round(price + fee, 2)
+        delivered = days_ago(delivered_days) if status == "delivered" else None
+        placed = days_ago(delivered_days + rng.randint(3, 9))
+        self.add(
+            "orders",
+            order_id,
+            owner or self.email,
+            status,
+            placed,
+            delivered,
+            speaker.address(),
+            fee,
+            total,
+        )
+        self.add("items", order_id, product, category, price, int(in_stock))
+        for number in range(charges):
+            self.add("payments", f"P-{order_id}-{number + 1}", order_id, total)
+        if status != "processing":
+            parcel = parcel or ("delivered" if status == "delivered" else "in_transit")
+            self.add(
+                "shipments",
+                order_id,
+                rng.choice(ENTITIES["carriers"]),
+                parcel,
+                speaker.address().split(", ")[1],
+                days_ago(-rng.randint(1, 4)),
+            )
+        return order_id, product, price, total, category
+
+
+def days_ago(days: int) -> str:
+    """A date of the shop's calendar."""
+    day = datetime.date.fromisoformat(TODAY) - datetime.timedelta(days=days)
+    return day.isoformat()
+
 
 Intent = Callable[[Draft], tuple[Issue, str]]
 
@@ -28,18 +116,12 @@ def _about_order(
     """A request about an order, sometimes without its number."""
     speaker, rng = draft.speaker, draft.speaker.rng
     order_id, product, *_ = order
+    slots["product"] = product
     if draft.complete or rng.random() < 0.72:
-        request = speaker.say(
-            f"{phrase}/id", order=order_id, product=product, email=draft.email, **slots
-        )
-        request = _in_other_words(
-            draft, request, f"{phrase}/noid", product=product, **slots
-        )
+        slots |= {"order": order_id, "email": draft.email}
+        request = _request(draft, f"{phrase}/id", f"{phrase}/noid", **slots)
         return Issue(intent, plan, order_id), request
-    request = speaker.say(f"{phrase}/noid", product=product, **slots)
-    request = _in_other_words(
-        draft, request, f"{phrase}/noid", product=product, **slots
-    )
+    request = _request(draft, f"{phrase}/noid", **slots)
     if rng.random() < 0.4 and product in request:
         draft.order(status="delivered", delivered_days=rng.randint(20, 60))
     if rng.random() < 0.5:
@@ -51,11 +133,13 @@ def _about_order(
     return Issue(intent, plan, order_id, needs="order_id"), request
 
 
-def _in_other_words(draft: Draft, request: str, key: str, **slots: str) -> str:
+def _request(draft: Draft, key: str, again: str = "", **slots: str) -> str:
     """A request; most customers repeat a single one in different words."""
-    if draft.complete or draft.speaker.rng.random() < 0.25:
+    speaker = draft.speaker
+    request = speaker.say(key, **slots)
+    if draft.complete or speaker.rng.random() < 0.25:
         return request
-    return f"{closed(request)} {draft.speaker.say(key, **slots)}"
+    return f"{closed(request)} {speaker.say(again or key, **slots)}"
 
 
 def _track(draft: Draft) -> tuple[Issue, str]:
@@ -134,8 +218,7 @@ def _address(draft: Draft) -> tuple[Issue, str]:
     if not draft.complete and rng.random() < 0.25:
         plan.insert(0, Milestone("", ask="address"))
         draft.answers["address"] = speaker.say("reply_address", address=address)
-        request = speaker.say("address_missing/id", order=order[0])
-        request = _in_other_words(draft, request, "address_missing/id", order=order[0])
+        request = _request(draft, "address_missing/id", order=order[0])
         return Issue("address", plan, order[0]), request
     return _about_order(draft, "address", "address", order, plan, address=address)
 
@@ -159,8 +242,7 @@ def _invoice(draft: Draft) -> tuple[Issue, str]:
         kind = "id"
         plan.insert(0, _call("lookup_order", order_id=order_id))
     slots = {"order": order_id, "email": draft.email, "product": product}
-    request = speaker.say(f"invoice/{kind}", **slots)
-    request = _in_other_words(draft, request, f"invoice/{kind}", **slots)
+    request = _request(draft, f"invoice/{kind}", **slots)
     return Issue("invoice", plan, order_id), request
 
 
@@ -168,12 +250,12 @@ def _password(draft: Draft) -> tuple[Issue, str]:
     speaker = draft.speaker
     plan = [_call("reset_password", email=draft.email)]
     if draft.complete or speaker.rng.random() < 0.75:
-        request = speaker.say("password/email", email=draft.email)
-        request = _in_other_words(draft, request, "password/noemail")
+        request = _request(
+            draft, "password/email", "password/noemail", email=draft.email
+        )
         return Issue("password", plan), request
     draft.answers["email"] = speaker.say("reply_email", email=draft.email)
-    request = speaker.say("password/noemail")
-    request = _in_other_words(draft, request, "password/noemail")
+    request = _request(draft, "password/noemail")
     return Issue("password", plan, needs="email"), request
 
 
@@ -185,9 +267,7 @@ def _subscription(draft: Draft) -> tuple[Issue, str]:
     plan = [
         _call("update_subscription", email=draft.email, channel=channel, action=verb)
     ]
-    key = f"{verb}_{channel}/email"
-    request = draft.speaker.say(key, email=draft.email)
-    request = _in_other_words(draft, request, key, email=draft.email)
+    request = _request(draft, f"{verb}_{channel}/email", email=draft.email)
     return Issue("subscription", plan), request
 
 
@@ -199,8 +279,7 @@ def _ticket(draft: Draft) -> tuple[Issue, str]:
     plan = [_call("get_ticket", ticket_id=ticket_id)]
     if status == "overdue":
         plan.append(_call("escalate", reason="overdue_ticket"))
-    request = speaker.say("ticket/id", ticket=ticket_id)
-    request = _in_other_words(draft, request, "ticket/id", ticket=ticket_id)
+    request = _request(draft, "ticket/id", ticket=ticket_id)
     return Issue("ticket", plan), request
 
 
@@ -214,8 +293,7 @@ def _how_to(draft: Draft) -> tuple[Issue, str]:
 def _escalation(phrase: str, reason: str) -> Intent:
     def make(draft: Draft) -> tuple[Issue, str]:
         product = draft.speaker.product()[0]
-        request = draft.speaker.say(phrase, product=product)
-        request = _in_other_words(draft, request, phrase, product=product)
+        request = _request(draft, phrase, product=product)
         return Issue(phrase, [_call("escalate", reason=reason)]), request
 
     return make
@@ -223,10 +301,7 @@ def _escalation(phrase: str, reason: str) -> Intent:
 
 def _thanks(draft: Draft) -> tuple[Issue, str]:
     product = draft.speaker.product()[0]
-    request = draft.speaker.say("thanks", product=product)
-    return Issue("thanks", []), _in_other_words(
-        draft, request, "thanks", product=product
-    )
+    return Issue("thanks", []), _request(draft, "thanks", product=product)
 
 
 INTENTS: tuple[Intent, ...] = (
@@ -262,4 +337,4 @@ PAIRABLE: dict[str, Intent] = {
 
 
 def _call(tool: str, **arguments: Any) -> Milestone:
-    return Milestone(tool, tuple(arguments.items()))
+    return Milestone(tool, arguments)

@@ -1,26 +1,57 @@
-"""The customers' language: templates, their splits, and typos."""
+"""The customers' messages, and the articles and entities that tasks draw from.
+
+A template's key in `data/phrases_*.txt` names the intent and, after the slash, what the
+message contains: `id` (the order or ticket number), `noid` (no number), `email` or
+`noemail`. Keys without a slash are whole messages that need no data, or small parts of
+a message. `{product}` stands for a singular noun without an article, so templates put
+"the", "my" or "new" before it, never "a".
+"""
 
 from __future__ import annotations
 
 import random
-from functools import lru_cache
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
 
 from agentgym.core.task import Split
-from agentgym.scenarios.customer_support.knowledge import (
-    ARTICLES,
-    CITIES,
-    FIRST_NAMES,
-    LAST_NAMES,
-    MAIL_DOMAINS,
-    PRODUCTS,
-    STREETS,
-    Article,
+from agentgym.scenarios.wording import (
+    chosen,
+    misspelt,
+    sections,
+    split_of,
+    templates,
+    word_lists,
 )
-from agentgym.scenarios.customer_support.phrases import phrases
-from agentgym.scenarios.wording import chosen, misspelt, split_of
 
 _T = TypeVar("_T")
+_PACKAGE = "agentgym.scenarios.customer_support"
+
+
+@dataclass(frozen=True, slots=True)
+class Article:
+    """A help article and customers' questions about it (templates, see `wording`)."""
+
+    topic: str
+    title: str
+    body: str
+    questions: tuple[str, ...]
+
+
+ARTICLES = [
+    Article(
+        topic, title.removeprefix("title: "), body.removeprefix("body: "), tuple(asked)
+    )
+    for topic, title, body, *asked in sections(_PACKAGE, "articles.txt")
+]
+ENTITIES = word_lists(_PACKAGE, "entities.txt")
+PRODUCTS = [
+    (name, kind.removeprefix("products/"))
+    for kind, names in ENTITIES.items()
+    if kind.startswith("products/")
+    for name in names
+]
 
 # Ranges that no other split draws from.
 _ORDER_IDS = {
@@ -41,12 +72,12 @@ class Speaker:
     def __init__(self, split: Split, rng: random.Random) -> None:
         self.split = split
         self.rng = rng
-        self._bank = _bank(split)
+        self._phrases = templates(_PACKAGE, "phrases", split)
         self._used: set[str] = set()
 
     def say(self, key: str, **slots: str) -> str:
         """A phrasing of a kind, with its slots filled."""
-        template = self.rng.choice(self._bank.phrases[key])
+        template = self.rng.choice(self._phrases[key])
         return self.expand(template, **slots)
 
     def expand(self, template: str, **slots: str) -> str:
@@ -78,8 +109,7 @@ class Speaker:
 
     def name(self) -> str:
         """First and last name."""
-        rng, bank = self.rng, self._bank
-        return f"{rng.choice(bank.first_names)} {rng.choice(bank.last_names)}"
+        return f"{self._one('first names')} {self._one('last names')}"
 
     def email(self) -> str:
         """An e-mail address, unique within the task."""
@@ -88,23 +118,22 @@ class Speaker:
             first, last = self.name().lower().replace("'", "").split(" ", 1)
             form = self.rng.choice(["{f}.{l}", "{f}{n}", "{l}.{f}{n}", "{f}_{l}"])
             local = form.format(f=first, l=last, n=self.rng.randint(1, 99))
-            return f"{local}@{self.rng.choice(self._bank.domains)}".replace(" ", "")
+            return f"{local}@{self._one('mail domains')}".replace(" ", "")
 
         return self._fresh(draw)
 
     def address(self) -> str:
         """Street and city."""
-        rng, bank = self.rng, self._bank
-        number = rng.randint(1, 199)
-        return f"{number} {rng.choice(bank.streets)}, {rng.choice(bank.cities)}"
+        number = self.rng.randint(1, 199)
+        return f"{number} {self._one('streets')}, {self._one('cities')}"
 
     def product(self) -> tuple[str, str]:
         """A product, unique within the task, and its category."""
-        return self._fresh(lambda: self.rng.choice(self._bank.products))
+        return self._fresh(lambda: self.rng.choice(_products(self.split)))
 
     def article(self) -> Article:
         """A help article."""
-        return self.rng.choice(self._bank.articles)
+        return self.rng.choice(_articles(self.split))
 
     def postcode(self) -> str:
         """A postcode that doesn't look like an order number."""
@@ -115,27 +144,27 @@ class Speaker:
         """A phone number."""
         return f"0{self.rng.randint(100, 999)} {self.rng.randint(1000000, 9999999)}"
 
-    def _fresh(self, draw: object) -> _T:  # type: ignore[type-var]
-        assert callable(draw)
+    def _one(self, kind: str) -> str:
+        return self.rng.choice(_entities(self.split)[kind])
+
+    def _fresh(self, draw: Callable[[], _T]) -> _T:
         while True:
             value = draw()
             if str(value) not in self._used:
                 self._used.add(str(value))
-                return value  # type: ignore[no-any-return]
+                return value
 
 
-class _Bank:
-    def __init__(self, split: Split) -> None:
-        self.phrases = phrases(split)
-        self.first_names = split_of(FIRST_NAMES, split)
-        self.last_names = split_of(LAST_NAMES, split)
-        self.domains = split_of(MAIL_DOMAINS, split)
-        self.streets = split_of(STREETS, split)
-        self.cities = split_of(CITIES, split)
-        self.products = split_of(PRODUCTS, split)
-        self.articles = split_of(ARTICLES, split)
+@cache
+def _entities(split: Split) -> dict[str, list[str]]:
+    return {kind: split_of(names, split) for kind, names in ENTITIES.items()}
 
 
-@lru_cache(maxsize=3)
-def _bank(split: Split) -> _Bank:
-    return _Bank(split)
+@cache
+def _products(split: Split) -> list[tuple[str, str]]:
+    return split_of(PRODUCTS, split)
+
+
+@cache
+def _articles(split: Split) -> list[Article]:
+    return split_of(ARTICLES, split)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections.abc import Sequence
@@ -17,11 +16,20 @@ from agentgym.core.tools import (
     ToolResult,
 )
 from agentgym.scenarios.customer_support import tools as shop
-from agentgym.scenarios.customer_support.goals import Goal, Issue, Milestone, ShopSpec
-from agentgym.scenarios.customer_support.tasks import SYSTEM_PROMPT, make_task
+from agentgym.scenarios.customer_support.intents import Issue
+from agentgym.scenarios.customer_support.tasks import (
+    SYSTEM_PROMPT,
+    Goal,
+    ShopSpec,
+    make_task,
+)
 from agentgym.scenarios.customer_support.world import World
-from agentgym.scenarios.environment import RIGHT, Environment, Verdict, questions
-from agentgym.scenarios.generated import GeneratedScenario
+from agentgym.scenarios.environment import RIGHT, Verdict, questions
+from agentgym.scenarios.planned import (
+    GeneratedScenario,
+    Milestone,
+    PlannedEnvironment,
+)
 
 # How the customer recognises which value a question asks for.
 _ASKED = {
@@ -64,7 +72,7 @@ class CustomerSupport(GeneratedScenario):
         }
 
 
-class CustomerSupportEnvironment(Environment):
+class CustomerSupportEnvironment(PlannedEnvironment):
     """Serves one customer at a time."""
 
     world: World
@@ -79,7 +87,6 @@ class CustomerSupportEnvironment(Environment):
         goal: Goal = task.goal
         self._goal = goal
         self._next = [0] * len(goal.issues)
-        self._made: set[str] = set()
         self._harmed = False
 
     def make_world(self, task: Task) -> World:
@@ -93,6 +100,7 @@ class CustomerSupportEnvironment(Environment):
 
     def judge_call(self, call: ToolCall, result: ToolResult) -> Verdict:
         """A call is right if one of the open requests needs it next."""
+        repeated = self.repeats(call)
         due = [self._due(i) for i in range(len(self._goal.issues))]
         fits = (call.name, "") in {(m.tool, m.ask) for options in due for m in options}
         for i, options in enumerate(due):
@@ -100,11 +108,7 @@ class CustomerSupportEnvironment(Environment):
                 if milestone.tool == call.name and self._matches(milestone, call):
                     if result.ok and milestone in self._goal.issues[i].plan:
                         self._next[i] += 1
-                    self._made.add(_signature(call))
                     return RIGHT
-        signature = _signature(call)
-        repeated = signature in self._made
-        self._made.add(signature)
         if result.failure in (FailureKind.UNKNOWN_TOOL, FailureKind.BAD_ARGUMENTS):
             return Verdict(False, result.failure)
         harmful = result.ok and call.name in shop.WRITING_TOOLS
@@ -126,8 +130,7 @@ class CustomerSupportEnvironment(Environment):
                     if milestone in issue.plan:
                         self._next[i] += 1
                     return RIGHT
-        closes = self.finished and not questions(content)
-        return RIGHT if closes else Verdict(False, FailureKind.NO_CALL)
+        return super().judge_message(content)
 
     def reply(self, content: str) -> str | None:
         """The customer answers questions; anything else closes the conversation."""
@@ -168,8 +171,7 @@ class CustomerSupportEnvironment(Environment):
             return [Milestone("", ask="email")]
         if missing == "order_id":
             if self._known(self._goal.email):
-                arguments = (("email", self._goal.email),)
-                return [Milestone("find_orders", arguments)]
+                return [Milestone("find_orders", {"email": self._goal.email})]
             return [Milestone("", ask="order_id"), Milestone("", ask="email")]
         return [issue.plan[self._next[i]]]
 
@@ -195,7 +197,7 @@ class CustomerSupportEnvironment(Environment):
             return None
 
     def _matches(self, milestone: Milestone, call: ToolCall) -> bool:
-        for name, wanted in milestone.arguments:
+        for name, wanted in milestone.arguments.items():
             if name == "article":
                 if self._article_for(str(call.arguments.get("query"))) != wanted:
                     return False
@@ -216,10 +218,6 @@ class CustomerSupportEnvironment(Environment):
             if not same:
                 return False
         return True
-
-
-def _signature(call: ToolCall) -> str:
-    return f"{call.name} {json.dumps(call.arguments, sort_keys=True)}"
 
 
 def _plain(value: Any) -> str:

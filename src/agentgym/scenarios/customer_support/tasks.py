@@ -3,18 +3,61 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 from agentgym.core.task import Difficulty, Split, Task
-from agentgym.scenarios.customer_support.drafts import Draft
-from agentgym.scenarios.customer_support.goals import Goal, Issue, ShopSpec
-from agentgym.scenarios.customer_support.intents import INTENTS, PAIRABLE
+from agentgym.scenarios.customer_support.intents import INTENTS, PAIRABLE, Draft, Issue
 from agentgym.scenarios.customer_support.language import Speaker
+from agentgym.scenarios.customer_support.tools import TOOLS, WRITING_TOOLS
+from agentgym.scenarios.customer_support.world import Rows, World
+from agentgym.scenarios.planned import opening
 from agentgym.scenarios.wording import closed
 
 SYSTEM_PROMPT = (
     "You work in the customer service of an online shop. Solve the customer's request "
     "with the tools. Ask if something is missing. Close with a short answer."
 )
+
+
+@dataclass(slots=True)
+class Goal:
+    """How an episode is judged.
+
+    Attributes:
+        answers: The customer's replies about "order_id", "email" and "address".
+    """
+
+    issues: list[Issue]
+    email: str
+    answers: dict[str, str]
+
+
+class ShopSpec:
+    """The specification of a task's world, to create it for each episode."""
+
+    def __init__(self, rows: Rows, issues: list[Issue]) -> None:
+        self.rows = rows
+        self.issues = issues
+
+    @cached_property
+    def image(self) -> bytes:
+        """The database that an episode opens."""
+        return World.image(self.rows)
+
+    @cached_property
+    def expected_effects(self) -> frozenset[tuple[Any, ...]]:
+        """The state of the world after the right course, found by running it."""
+        functions = {tool.name: tool.function for tool in TOOLS}
+        world = World(self.image)
+        for milestone in (m for issue in self.issues for m in issue.plan):
+            function = functions.get(milestone.tool)
+            if function is not None and milestone.tool in WRITING_TOOLS:
+                function(world, **milestone.arguments)
+        effects = world.effects()
+        world.close()
+        return effects
 
 
 def make_task(split: Split, rng: random.Random, task_id: str) -> Task:
@@ -37,10 +80,7 @@ def make_task(split: Split, rng: random.Random, task_id: str) -> Task:
     best = sum(len(i.plan) + _preparation(i, draft) for i in issues) + 1
     return Task(
         id=task_id,
-        messages=(
-            {"role": "system", "content": SYSTEM_PROMPT},
-            {"role": "user", "content": text},
-        ),
+        messages=opening(SYSTEM_PROMPT, text),
         world=ShopSpec(draft.rows, issues),
         goal=Goal(issues, draft.email, draft.answers),
         best_steps=best,

@@ -1,4 +1,7 @@
-"""The shop's tools. They read and write the task's database."""
+"""The shop's tools. They read and write the task's database.
+
+Their definitions, as a model sees them, are in `data/tools.json`.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from agentgym.core.tools import Tool, ToolError
-from agentgym.scenarios.customer_support.world import REFUND_REASONS, TODAY, World
-from agentgym.scenarios.schemas import parameters
-
-ESCALATION_REASONS = (
-    "refund_not_covered",
-    "already_shipped",
-    "out_of_stock",
-    "overdue_ticket",
-    "human_requested",
-    "legal_threat",
-    "safety_hazard",
-)
-CHANNELS = ("newsletter", "sms", "phone")
+from agentgym.core.tools import ToolError
+from agentgym.scenarios.customer_support.world import TODAY, World
+from agentgym.scenarios.planned import read_tools
 
 WRITING_TOOLS = frozenset(
     {
@@ -48,73 +40,56 @@ _STOPWORDS = frozenset(
 
 def lookup_order(world: World, order_id: str) -> dict[str, Any]:
     """Returns status, content, price, address and account of an order."""
-    row = _order(world, order_id)
-    product, category, price, in_stock = _item(world, order_id)
+    order, item = _order(world, order_id), _item(world, order_id)
     return {
         "order_id": order_id,
-        "order_status": row["status"],
-        "product": product,
-        "category": category,
-        "price": price,
-        "shipping_fee": row["shipping_fee"],
-        "total": row["total"],
-        "in_stock": bool(in_stock),
-        "delivery_address": row["address"],
-        "account_email": row["email"],
-        "placed_on": row["placed_on"],
+        "order_status": order["status"],
+        "product": item["product"],
+        "category": item["category"],
+        "price": item["price"],
+        "shipping_fee": order["shipping_fee"],
+        "total": order["total"],
+        "in_stock": bool(item["in_stock"]),
+        "delivery_address": order["address"],
+        "account_email": order["email"],
+        "placed_on": order["placed_on"],
     }
 
 
 def find_orders(world: World, email: str) -> dict[str, Any]:
     """Returns all orders of an account."""
-    customer = world.row("SELECT name FROM customers WHERE email = ?", email)
-    if customer is None:
-        raise ToolError(f"no account with the e-mail address {email}")
-    rows = world.rows(
-        "SELECT o.order_id, i.product, o.placed_on FROM orders o "
-        "JOIN items i USING (order_id) WHERE o.email = ? ORDER BY o.placed_on DESC",
-        email,
-    )
     return {
-        "customer": customer[0],
-        "orders": [
-            {"order_id": order_id, "product": product, "placed_on": placed_on}
-            for order_id, product, placed_on in rows
-        ],
+        "customer": _account(world, email),
+        "orders": world.records(
+            "SELECT o.order_id, i.product, o.placed_on FROM orders o "
+            "JOIN items i USING (order_id) WHERE o.email = ? ORDER BY o.placed_on DESC",
+            email,
+        ),
     }
 
 
 def track_shipment(world: World, order_id: str) -> dict[str, Any]:
     """Returns the location of an order's parcel."""
     _order(world, order_id)
-    row = world.row(
-        "SELECT carrier, status, location, expected_on FROM shipments "
-        "WHERE order_id = ?",
+    found = world.record(
+        "SELECT order_id, carrier, status AS parcel_status, location, expected_on "
+        "FROM shipments WHERE order_id = ?",
         order_id,
     )
-    if row is None:
-        return {"order_id": order_id, "parcel_status": "not_shipped_yet"}
-    carrier, status, location, expected_on = row
-    return {
-        "order_id": order_id,
-        "carrier": carrier,
-        "parcel_status": status,
-        "location": location,
-        "expected_on": expected_on,
-    }
+    return found or {"order_id": order_id, "parcel_status": "not_shipped_yet"}
 
 
 def check_refund_policy(world: World, order_id: str, reason: str) -> dict[str, Any]:
     """Returns whether an order can be refunded, and the amount."""
     order = _order(world, order_id)
-    _, category, price, _ = _item(world, order_id)
+    item = _item(world, order_id)
     window = world.row(
         "SELECT window_days FROM policies WHERE category = ? AND reason = ?",
-        category,
+        item["category"],
         reason,
     )
     if window is None:
-        raise ToolError(f"no policy for {category} and reason {reason}")
+        raise ToolError(f"no policy for {item['category']} and reason {reason}")
     if order["delivered_on"] is None:
         return {"order_id": order_id, "eligible": False, "because": "not_delivered"}
     age = (
@@ -131,7 +106,8 @@ def check_refund_policy(world: World, order_id: str, reason: str) -> dict[str, A
     }
     if result["eligible"]:
         # Customers who changed their mind pay the shipping; the shop pays otherwise.
-        result["refund_amount"] = price if reason == "not_needed" else order["total"]
+        changed_mind = reason == "not_needed"
+        result["refund_amount"] = item["price"] if changed_mind else order["total"]
     return result
 
 
@@ -150,7 +126,7 @@ def issue_refund(world: World, order_id: str, amount: float) -> dict[str, Any]:
 def create_replacement(world: World, order_id: str) -> dict[str, Any]:
     """Sends an order's article again, if it is in stock."""
     _order(world, order_id)
-    if not _item(world, order_id)[3]:
+    if not _item(world, order_id)["in_stock"]:
         return {"order_id": order_id, "replacement": "out_of_stock"}
     world.write("INSERT INTO replacements VALUES (?)", order_id)
     return {"order_id": order_id, "replacement": "on_its_way"}
@@ -168,8 +144,7 @@ def update_address(world: World, order_id: str, address: str) -> dict[str, Any]:
 
 def reset_password(world: World, email: str) -> dict[str, Any]:
     """Sends a customer a password reset link."""
-    if world.row("SELECT 1 FROM customers WHERE email = ?", email) is None:
-        raise ToolError(f"no account with the e-mail address {email}")
+    _account(world, email)
     world.write("INSERT INTO password_resets VALUES (?)", email)
     return {"reset_link": "sent"}
 
@@ -216,18 +191,14 @@ def check_payments(world: World, order_id: str) -> dict[str, Any]:
 
 def get_ticket(world: World, ticket_id: str) -> dict[str, Any]:
     """Returns the state of a support ticket."""
-    row = world.row(
-        "SELECT subject, status, opened_on FROM tickets WHERE ticket_id = ?", ticket_id
+    ticket = world.record(
+        "SELECT ticket_id, subject, status AS ticket_status, opened_on FROM tickets "
+        "WHERE ticket_id = ?",
+        ticket_id,
     )
-    if row is None:
+    if ticket is None:
         raise ToolError(f"no ticket {ticket_id}")
-    subject, status, opened_on = row
-    return {
-        "ticket_id": ticket_id,
-        "subject": subject,
-        "ticket_status": status,
-        "opened_on": opened_on,
-    }
+    return ticket
 
 
 def send_invoice(world: World, order_id: str, email: str) -> dict[str, Any]:
@@ -241,8 +212,7 @@ def update_subscription(
     world: World, email: str, channel: str, action: str
 ) -> dict[str, Any]:
     """Enables or disables marketing through one channel."""
-    if world.row("SELECT 1 FROM customers WHERE email = ?", email) is None:
-        raise ToolError(f"no account with the e-mail address {email}")
+    _account(world, email)
     world.write(
         "INSERT INTO subscriptions VALUES (?, ?, ?) "
         "ON CONFLICT DO UPDATE SET subscribed = excluded.subscribed",
@@ -260,33 +230,25 @@ def escalate(world: World, reason: str) -> dict[str, Any]:
 
 
 def _order(world: World, order_id: str) -> dict[str, Any]:
-    row = world.row(
-        "SELECT status, email, placed_on, delivered_on, address, shipping_fee, total "
-        "FROM orders WHERE order_id = ?",
-        order_id,
-    )
-    if row is None:
+    order = world.record("SELECT * FROM orders WHERE order_id = ?", order_id)
+    if order is None:
         raise ToolError(f"no order {order_id}")
-    names = (
-        "status",
-        "email",
-        "placed_on",
-        "delivered_on",
-        "address",
-        "shipping_fee",
-        "total",
-    )
-    return dict(zip(names, row, strict=True))
+    return order
 
 
-def _item(world: World, order_id: str) -> tuple[Any, ...]:
-    row = world.row(
-        "SELECT product, category, price, in_stock FROM items WHERE order_id = ?",
-        order_id,
-    )
-    if row is None:
+def _item(world: World, order_id: str) -> dict[str, Any]:
+    item = world.record("SELECT * FROM items WHERE order_id = ?", order_id)
+    if item is None:
         raise ToolError(f"order {order_id} has no items")
-    return row
+    return item
+
+
+def _account(world: World, email: str) -> str:
+    """The name of the customer with an account."""
+    customer = world.row("SELECT name FROM customers WHERE email = ?", email)
+    if customer is None:
+        raise ToolError(f"no account with the e-mail address {email}")
+    return str(customer[0])
 
 
 def _change_unshipped(
@@ -339,145 +301,4 @@ def _index(articles: tuple[tuple[str, str, str], ...]) -> _Index:
     return _Index(articles)
 
 
-def _tool(function: Any, description: str, **properties: dict[str, Any]) -> Tool:
-    return Tool(
-        name=function.__name__,
-        description=description,
-        parameters=parameters(**properties),
-        function=function,
-        takes_world=True,
-    )
-
-
-_ORDER_ID = {
-    "type": "string",
-    "pattern": "^[0-9]{5}$",
-    "description": "number of the order",
-}
-_EMAIL = {
-    "type": "string",
-    "format": "email",
-    "description": "e-mail address of the customer's account",
-}
-
-TOOLS: tuple[Tool, ...] = (
-    _tool(
-        lookup_order,
-        "Look up an order. Tells what is in the order, its price, how much was paid "
-        "and its status. Use it when customers want to know what they ordered.",
-        order_id=_ORDER_ID,
-    ),
-    _tool(
-        find_orders,
-        "List the orders of a customer's account, when the order number is not known.",
-        email=_EMAIL,
-    ),
-    _tool(
-        track_shipment,
-        "Track the parcel of an order. Tells where the delivery is and when it arrives."
-        " Use it when a package has not come.",
-        order_id=_ORDER_ID,
-    ),
-    _tool(
-        check_refund_policy,
-        "Check whether an order can be refunded. Use it when customers want their "
-        "money back, or want to return something and be reimbursed.",
-        order_id=_ORDER_ID,
-        reason={
-            "type": "string",
-            "enum": list(REFUND_REASONS),
-            "description": "why the customer wants the money back",
-        },
-    ),
-    _tool(
-        issue_refund,
-        "Pay money back to the customer, after the amount was checked.",
-        order_id=_ORDER_ID,
-        amount={"type": "number", "description": "amount of money to pay back"},
-    ),
-    _tool(
-        create_replacement,
-        "Send a replacement. Use it when an article is faulty and the customer wants a "
-        "new one, or when the parcel is lost.",
-        order_id=_ORDER_ID,
-    ),
-    _tool(
-        cancel_order,
-        "Cancel an order. Use it when customers want to call off what they ordered.",
-        order_id=_ORDER_ID,
-    ),
-    _tool(
-        update_address,
-        "Change the delivery address of an order. Use it when a parcel should go to "
-        "another place.",
-        order_id=_ORDER_ID,
-        address={
-            "type": "string",
-            "pattern": r"^[0-9]{1,3}( [A-Z][\w'-]*)+,( [A-Z][\w'-]*)+$",
-            "description": "new delivery address: number, street and city",
-        },
-    ),
-    _tool(
-        reset_password,
-        "Send a password reset link. Use it when customers cannot log in or forgot "
-        "their password.",
-        email=_EMAIL,
-    ),
-    _tool(
-        search_knowledge_base,
-        "Search the help articles. Use it for general questions: how something works, "
-        "whether the shop offers something, where to find something.",
-        query={
-            "type": "string",
-            "minLength": 3,
-            "description": "what the customer wants to know",
-        },
-    ),
-    _tool(
-        check_payments,
-        "Check the payments of an order. Use it when customers were charged twice.",
-        order_id=_ORDER_ID,
-    ),
-    _tool(
-        get_ticket,
-        "Look up a support ticket. Use it when customers ask what has become of their "
-        "case or inquiry.",
-        ticket_id={
-            "type": "string",
-            "pattern": "^T-[0-9]{4}$",
-            "description": "number of the support ticket",
-        },
-    ),
-    _tool(
-        send_invoice,
-        "Send the invoice of an order. Use it when customers want a receipt or a bill.",
-        order_id=_ORDER_ID,
-        email={**_EMAIL, "description": "e-mail address the invoice is sent to"},
-    ),
-    _tool(
-        update_subscription,
-        "Subscribe to or unsubscribe from marketing. Use it for the newsletter, "
-        "promotional text messages and sales calls.",
-        email=_EMAIL,
-        channel={
-            "type": "string",
-            "enum": list(CHANNELS),
-            "description": "newsletter, text messages or phone calls",
-        },
-        action={
-            "type": "string",
-            "enum": ["subscribe", "unsubscribe"],
-            "description": "sign up for them, or stop them",
-        },
-    ),
-    _tool(
-        escalate,
-        "Hand the conversation over to a human. Use it when customers want to talk to "
-        "a person, threaten legal action, or when a product has hurt someone.",
-        reason={
-            "type": "string",
-            "enum": list(ESCALATION_REASONS),
-            "description": "why a human must take over",
-        },
-    ),
-)
+TOOLS = read_tools("agentgym.scenarios.customer_support", globals())

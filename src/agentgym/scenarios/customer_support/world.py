@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from agentgym.scenarios.customer_support.knowledge import ARTICLES
+from agentgym.scenarios.customer_support.language import ARTICLES
 
 TODAY = "2026-06-15"
-
-REFUND_REASONS = ("damaged", "wrong_item", "not_needed")
 
 # category -> reason -> days after delivery within which a refund is possible
 REFUND_WINDOWS: dict[str, dict[str, int]] = {
@@ -100,6 +98,16 @@ class World:
         """Returns the first row of a query."""
         row: tuple[Any, ...] | None = self.db.execute(query, values).fetchone()
         return row
+
+    def record(self, query: str, *values: Any) -> dict[str, Any] | None:
+        """The first row of a query, by the names of its columns."""
+        return next(iter(self.records(query, *values)), None)
+
+    def records(self, query: str, *values: Any) -> list[dict[str, Any]]:
+        """All rows of a query, by the names of its columns."""
+        cursor = self.db.execute(query, values)
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor]
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         """Returns all rows of a query."""

@@ -7,6 +7,7 @@ database that can't access files or the network; the least used ones are dropped
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import math
 import tempfile
@@ -14,7 +15,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -22,7 +23,7 @@ import duckdb
 import numpy as np
 
 from agentgym.core.task import Split
-from agentgym.scenarios.data_analysis.names import DOMAINS, columns, values
+from agentgym.scenarios.wording import split_of, word_lists
 
 DATASETS: dict[Split, int] = {"train": 8, "validation": 3, "heldout": 4}
 """Number of datasets per domain in a split."""
@@ -31,6 +32,7 @@ _OPEN = 80
 """Maximum number of datasets in memory, about 6 MB each."""
 _REMEMBERED = 512
 
+Format = Literal["csv", "jsonl", "parquet"]
 Kind = Literal["number", "category", "date", "code", "flag"]
 Rows = dict[str, list[Any]]
 _T = TypeVar("_T")
@@ -40,6 +42,55 @@ _READERS = {
     "jsonl": "read_json(?, format='newline_delimited')",
     "parquet": "read_parquet(?)",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """One kind of dataset; `data/names.txt` has the names of its columns.
+
+    Attributes:
+        stem: The beginning of its files' names.
+        rows: Fewest and most rows.
+        gaps: Share of missing values in columns that have any.
+        mixed: Whether it also has a column of codes and one of booleans.
+    """
+
+    stem: str
+    format: Format
+    rows: tuple[int, int]
+    gaps: float = 0.0
+    mixed: bool = False
+
+
+DOMAINS = {
+    "sales": Domain("sales", "csv", (240, 420)),
+    "behaviour": Domain("events", "jsonl", (240, 420)),
+    "series": Domain("series", "csv", (360, 540)),
+    "mixed": Domain("survey", "csv", (240, 420), gaps=0.12, mixed=True),
+    "logistics": Domain("shipments", "parquet", (300, 480)),
+}
+_NAMES = word_lists("agentgym.scenarios.data_analysis", "names.txt")
+_CATEGORIES = ("item", "place", "group")
+
+
+@cache
+def values(kind: str, split: Split) -> list[str]:
+    """The values of category columns of a kind; splits share none."""
+    pairs = itertools.product(_NAMES[f"{kind}/first"], _NAMES[f"{kind}/second"])
+    return split_of([f"{a} {b}" for a, b in pairs], split)
+
+
+@cache
+def columns(domain: str, split: Split) -> tuple[list[str], dict[str, list[str]], str]:
+    """Names for a domain's number columns, category columns and date column.
+
+    Splits share no names.
+    """
+
+    def names(kind: str) -> list[str]:
+        return split_of(_NAMES[f"{domain}/{kind}"], split)
+
+    return names("numbers"), {k: names(k) for k in _CATEGORIES}, names("dates")[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 from agentgym.core.task import Task
 from agentgym.core.tools import FailureKind, Tool, ToolCall, ToolResult
-from agentgym.scenarios.data_analysis.plan import Goal, signature, wrong_arguments
-from agentgym.scenarios.data_analysis.toolbox import TOOLS
-from agentgym.scenarios.data_analysis.world import World
-from agentgym.scenarios.environment import RIGHT, Environment, Verdict, questions
+from agentgym.scenarios.data_analysis.plan import Goal, wrong_arguments
+from agentgym.scenarios.data_analysis.tools import TOOLS, World
+from agentgym.scenarios.environment import Verdict
+from agentgym.scenarios.planned import PlannedEnvironment
 
 _WASTE = 0.5
 """Share of a solved task's outcome that depends on query efficiency."""
 
 
-class DataAnalysisEnvironment(Environment):
+class DataAnalysisEnvironment(PlannedEnvironment):
     """Plays one question at a time."""
 
     world: World
@@ -31,7 +31,6 @@ class DataAnalysisEnvironment(Environment):
         self._goal = goal
         self._next = 0
         self._astray = False
-        self._made: set[str] = set()
 
     def make_world(self, task: Task) -> World:
         """An empty analysis; datasets are shared and never change."""
@@ -42,9 +41,7 @@ class DataAnalysisEnvironment(Environment):
 
         After a wrong file or filter, the agent has to load the right file again.
         """
-        made = signature(call.name, call.arguments)
-        repeated = made in self._made
-        self._made.add(made)
+        repeated = self.repeats(call)
         plan = self._goal.plan
         number = 0 if self._astray else self._next
         due = plan[number] if number < len(plan) else None
@@ -68,11 +65,6 @@ class DataAnalysisEnvironment(Environment):
         # An answer to the user can't be undone.
         harmful = result.ok and call.name == "answer"
         return Verdict(False, kind, harmful, wrong)
-
-    def judge_message(self, content: str) -> Verdict:
-        """Closing is right once the question is answered."""
-        closes = self.finished and not questions(content)
-        return RIGHT if closes else Verdict(False, FailureKind.NO_CALL)
 
     def outcome(self) -> tuple[bool, float]:
         """Judged by the answer and the amount of data scanned."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agentgym.core.tools import ToolCall
+from agentgym.scenarios.planned import Milestone
 
 if TYPE_CHECKING:
     from agentgym.scenarios.data_analysis.charts import Shown
@@ -19,14 +19,6 @@ SYSTEM_PROMPT = (
 
 _TOLERANCE = 0.005
 """Relative tolerance for numbers in answers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Milestone:
-    """One call in a plan."""
-
-    tool: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +76,3 @@ def _equal(wanted: Any, given: Any) -> bool:
     if isinstance(wanted, int | float) and isinstance(given, int | float):
         return abs(wanted - given) <= _TOLERANCE * abs(wanted)
     return bool(wanted == given)
-
-
-def signature(name: str, arguments: Mapping[str, Any]) -> str:
-    """A key for a call."""
-    return f"{name} {json.dumps(dict(arguments), sort_keys=True, default=str)}"

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import random
 import re
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from agentgym.core.task import Split, Task
 from agentgym.core.trajectory import Trajectory
-from agentgym.errors import MissingExtraError
 from agentgym.scenarios.data_analysis.plan import SYSTEM_PROMPT, Goal
-from agentgym.scenarios.generated import GeneratedScenario
+from agentgym.scenarios.planned import GeneratedScenario
 
 if TYPE_CHECKING:
     from agentgym.scenarios.data_analysis.environment import DataAnalysisEnvironment
@@ -29,17 +27,8 @@ class DataAnalysis(GeneratedScenario):
     difficulty = "medium"
     estimated_time = "three minutes"
     system_prompt = SYSTEM_PROMPT
+    extra, needs = "analysis", ("duckdb", "pandas", "matplotlib")
     measures = ("insight_accuracy", "query_efficiency", "chart_fit")
-
-    def __init__(self, **options: Any) -> None:
-        """Creates the scenario.
-
-        Raises:
-            MissingExtraError: The packages that the tools need aren't installed.
-        """
-        super().__init__(**options)
-        if not all(find_spec(name) for name in ("duckdb", "pandas", "matplotlib")):
-            raise MissingExtraError("The scenario 'data_analysis'", "analysis")
 
     def make_task(self, split: Split, rng: random.Random, name: str) -> Task:
         """A question. Splits share no phrasings, files, columns, values or data."""

@@ -12,18 +12,21 @@ from agentgym.scenarios.data_analysis import tools
 from agentgym.scenarios.data_analysis.charts import BINS, ChartKind, Series, Shown
 from agentgym.scenarios.data_analysis.datasets import (
     DATASETS,
+    DOMAINS,
     DatasetSpec,
     Kind,
     Table,
     open_table,
 )
-from agentgym.scenarios.data_analysis.names import DOMAINS
-from agentgym.scenarios.data_analysis.plan import SYSTEM_PROMPT, Goal, Milestone
-from agentgym.scenarios.data_analysis.questions import WORDS, say, word
-from agentgym.scenarios.data_analysis.toolbox import TOOLS
-from agentgym.scenarios.data_analysis.world import World
+from agentgym.scenarios.data_analysis.plan import SYSTEM_PROMPT, Goal
+from agentgym.scenarios.data_analysis.tools import TOOLS, World
+from agentgym.scenarios.planned import Milestone, opening
+from agentgym.scenarios.wording import Phrasebook, read_json
 
+_PACKAGE = "agentgym.scenarios.data_analysis"
 _FUNCTIONS = {tool.name: tool.function for tool in TOOLS}
+WORDS: dict[str, dict[str, list[str]]] = read_json(_PACKAGE, "words.json")
+"""Words for a tool's enum values, by slot: technical terms that all splits use."""
 _TRIES = 50
 _DECOY, _OPENER, _FILTER, _CHART = 0.2, 0.4, 0.35, 0.35
 _KINDS = (
@@ -70,34 +73,30 @@ def _draw(split: Split, rng: random.Random, id: str) -> Task:
 
     columns = _Columns(table, rng)
     slots, call = _ask(kind, columns, rng)
-    sentences = [say(split, rng, kind, slots)]
+    phrases = Phrasebook(_PACKAGE, "questions", split, rng)
+    what = [phrases.say(kind, **slots)]
     plan = [Milestone("load_data", {"file": spec.file})]
     if kind in _FILTERABLE and rng.random() < _FILTER:
         key, slots, keep = _restrict(columns, rng)
-        sentences.insert(rng.random() < 0.7, say(split, rng, key, slots))
+        what.insert(rng.random() < 0.7, phrases.say(key, **slots))
         plan.append(keep)
     plan.append(call)
     chart = _CHARTS.get(kind)
     if chart is not None and rng.random() < _CHART:
-        sentences.append(say(split, rng, "chart", {}))
+        what.append(phrases.say("chart"))
         plan.append(Milestone("plot_chart", {"kind": chart}))
 
-    where = [say(split, rng, "file", {"file": spec.file})]
+    where = [phrases.say("file", file=spec.file)]
     decoy = rng.random() < _DECOY
     if decoy:
         other_file = rng.choice([name for name in files if name != spec.file])
-        where.append(say(split, rng, "decoy", {"other": other_file}))
-    parts = [*where, *sentences] if rng.random() < 0.5 else [*sentences, *where]
-    if rng.random() < _OPENER:
-        parts.insert(0, say(split, rng, "opener", {}))
+        where.append(phrases.say("decoy", other=other_file))
+    request = phrases.request(where, what, _OPENER)
 
     goal = _solve(plan, files)
     return Task(
         id=id,
-        messages=(
-            {"role": "system", "content": SYSTEM_PROMPT},
-            {"role": "user", "content": " ".join(parts)},
-        ),
+        messages=opening(SYSTEM_PROMPT, request),
         world=files,
         goal=goal,
         best_steps=len(goal.plan) + 1,
@@ -163,7 +162,7 @@ def _ask(
 
     def choose(slot: str, parameter: str) -> None:
         arguments[parameter] = rng.choice(list(WORDS[slot]))
-        slots[slot] = word(rng, slot, arguments[parameter])
+        slots[slot] = rng.choice(WORDS[slot][arguments[parameter]])
 
     if kind.startswith("share_"):
         slots, arguments = _condition(kind.removeprefix("share_"), columns, rng)

@@ -1,12 +1,14 @@
 """The analyst's tools. They really compute, with DuckDB and pandas.
 
 No text from a call becomes part of SQL: columns are checked against the table's schema,
-operators and functions come from the tables below, and values are bound.
+operators and functions come from the tables below, and values are bound. The tools'
+definitions, as a model sees them, are in `data/tools.json`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,12 +16,18 @@ import pandas as pd
 
 from agentgym.core.tools import ToolError
 from agentgym.scenarios.data_analysis.charts import (
+    Chart,
     ChartKind,
     Series,
     draw_chart,
 )
-from agentgym.scenarios.data_analysis.datasets import Kind, Table, open_table
-from agentgym.scenarios.data_analysis.world import Filter, Finding, World
+from agentgym.scenarios.data_analysis.datasets import (
+    DatasetSpec,
+    Kind,
+    Table,
+    open_table,
+)
+from agentgym.scenarios.planned import read_tools
 
 _OPERATORS = {
     "equals": "=",
@@ -41,6 +49,83 @@ MONTH = "month"
 _GROUPS_SHOWN = 5
 _FEWEST = 3
 """Minimum number of values for a statistic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A condition for rows to keep."""
+
+    column: str
+    condition: str
+    value: str | float
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A tool's result.
+
+    Attributes:
+        result: The result for the agent; `value` is the finding itself.
+        columns: The columns that were read.
+        series: The data for a chart; None if there is nothing to draw.
+    """
+
+    result: Mapping[str, Any]
+    columns: tuple[str, ...]
+    series: Series | None = None
+
+
+@dataclass(slots=True)
+class World:
+    """The state of one analysis.
+
+    Attributes:
+        files: The available datasets, by file name.
+        finding: The last result.
+        answer: The answer to the user.
+    """
+
+    files: Mapping[str, DatasetSpec]
+    table: Table | None = None
+    filters: tuple[Filter, ...] = ()
+    finding: Finding | None = None
+    charts: list[Chart] = field(default_factory=list)
+    answer: str | float | None = None
+    rows_scanned: int = 0
+    bytes_scanned: int = 0
+
+    def loaded(self) -> Table:
+        """The loaded table.
+
+        Raises:
+            ToolError: No table is loaded.
+        """
+        if self.table is None:
+            raise ToolError("no data is loaded; call load_data first")
+        return self.table
+
+    def count(self, rows: int, size: int) -> dict[str, str]:
+        """Adds to the scanned data; returns it as part of a result.
+
+        As text, so that no policy takes it for a number of the answer.
+        """
+        self.rows_scanned += rows
+        self.bytes_scanned += size
+        return {"scanned": f"{rows} rows, {size} bytes"}
+
+    def find(
+        self, key: tuple[Any, ...], compute: Callable[[Table], Finding]
+    ) -> dict[str, Any]:
+        """Computes something on the rows that pass the filters, and counts the scan."""
+        table = self.loaded()
+        found = table.remember((key, self.filters), lambda: compute(table))
+        self.finding = found
+        read = {*found.columns, *(f.column for f in self.filters)}
+        size = sum(table.sizes[name] for name in read)
+        return {**found.result, **self.count(table.rows, size)}
+
+
+# The tools -------------------------------------------------------------------------
 
 
 def load_data(world: World, file: str) -> dict[str, Any]:
@@ -342,3 +427,6 @@ def _enough(values: Any) -> None:
 
 def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float) else str(value)
+
+
+TOOLS = read_tools("agentgym.scenarios.data_analysis", globals())

@@ -7,14 +7,16 @@ and `courses`: the right calls for each possible state of the world.
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from typing import Any
 
 from agentgym.core.task import Split
+from agentgym.scenarios.wording import read_json
 
+_PACKAGE = "agentgym.scenarios.service_desks"
 _VALIDATION = ("internet", "museum")
 _HELDOUT = ("hotel", "hr")
 
@@ -33,11 +35,11 @@ class Intent:
     """Something that users want."""
 
     name: str
-    requests: tuple[str, ...]
-    courses: tuple[tuple[Due, ...], ...]
-    vague: tuple[str, ...] = ()
+    requests: Sequence[str]
+    courses: Sequence[Sequence[Due]]
+    vague: Sequence[str] = ()
     asks: str = ""
-    replies: tuple[str, ...] = ()
+    replies: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,9 @@ class Desk:
 
     name: str
     system: str
-    tools: tuple[dict[str, Any], ...]
+    tools: Sequence[dict[str, Any]]
     values: dict[str, dict[str, Any]]
-    intents: tuple[Intent, ...]
+    intents: Sequence[Intent]
 
     def about(self, tool: str, parameter: str) -> str:
         """How a question to the user names a parameter."""
@@ -67,7 +69,7 @@ def desk_names(split: Split) -> list[str]:
         return list(_VALIDATION)
     if split == "heldout":
         return list(_HELDOUT)
-    folder = resources.files(__package__) / "data"
+    folder = resources.files(_PACKAGE) / "data"
     names = (f.name.removesuffix(".json") for f in folder.iterdir())
     kept = {*_VALIDATION, *_HELDOUT}
     return sorted(n for n in names if n not in kept and not n.startswith("_"))
@@ -76,37 +78,26 @@ def desk_names(split: Split) -> list[str]:
 @lru_cache(maxsize=64)
 def load_desk(name: str) -> Desk:
     """Reads a desk."""
-    value = _read(f"{name}.json")
+    value = read_json(_PACKAGE, f"{name}.json")
     return Desk(
         name,
         value["system"],
-        tuple(value["tools"]),
+        value["tools"],
         value["values"],
-        tuple(_intent(intent) for intent in value["intents"]),
+        [_intent(**intent) for intent in value["intents"]],
     )
 
 
 @lru_cache(maxsize=1)
 def load_chatter() -> dict[str, list[str]]:
     """Texts that users write around a request, at any desk."""
-    chatter: dict[str, list[str]] = _read("_chatter.json")
+    chatter: dict[str, list[str]] = read_json(_PACKAGE, "_chatter.json")
     return chatter
 
 
-def _intent(value: dict[str, Any]) -> Intent:
-    return Intent(
-        value["name"],
-        tuple(value["requests"]),
-        tuple(
-            tuple(Due(call["call"], call["with"], call["gives"]) for call in course)
-            for course in value["courses"]
-        ),
-        tuple(value.get("vague", ())),
-        value.get("asks", ""),
-        tuple(value.get("replies", ())),
-    )
-
-
-def _read(name: str) -> Any:
-    text = (resources.files(__package__) / "data" / name).read_text(encoding="utf-8")
-    return json.loads(text)
+def _intent(courses: list[list[dict[str, Any]]], **value: Any) -> Intent:
+    plans = [
+        [Due(call["call"], call["with"], call["gives"]) for call in course]
+        for course in courses
+    ]
+    return Intent(courses=plans, **value)

@@ -13,7 +13,7 @@ from typing import Any
 from agentgym.core.task import Split, Task
 from agentgym.core.trajectory import Trajectory
 from agentgym.errors import ScenarioError
-from agentgym.scenarios.generated import ConfiguredScenario
+from agentgym.scenarios.planned import ConfiguredScenario
 from agentgym.scenarios.service_desks.desk import desk_names, load_desk
 from agentgym.scenarios.service_desks.tasks import make_line
 from agentgym.scenarios.task_file.line import TaskLine, read_task

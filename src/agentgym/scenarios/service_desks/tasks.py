@@ -5,15 +5,14 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from agentgym.core.task import Split
 from agentgym.scenarios.service_desks.desk import Desk, Due, Intent, load_chatter
-from agentgym.scenarios.service_desks.values import Values
-from agentgym.scenarios.wording import closed, misspelt, split_of
+from agentgym.scenarios.wording import closed, misspelt, split_of, word_lists
 
 _SLOT = re.compile(r"\{([a-z_]+)\}")
 _TWO_REQUESTS = 0.25
@@ -25,6 +24,82 @@ _GREETING = 0.35
 _CLOSING = 0.3
 _MISSPELT = 0.08
 """Shares of messages with such an element."""
+
+_NAMES = word_lists("agentgym.scenarios.service_desks", "_values.txt")
+_ATOM = re.compile(r"(\[A-Z\]|\[0-9\]|[A-Za-z0-9-])(?:\{(\d+)\})?")
+
+
+class Values:
+    """Draws the values of one split."""
+
+    def __init__(self, split: Split, rng: random.Random) -> None:
+        self._rng = rng
+        self._split = split
+        self._kinds: Mapping[str, Callable[[], Any]] = {
+            "date": self._date,
+            "email": self._email,
+            "person": self._person,
+            "amount": self._amount,
+            "count": lambda: rng.randint(2, 60),
+            "phone": lambda: (
+                f"0{rng.randint(100, 999)} {rng.randint(10**6, 10**7 - 1)}"
+            ),
+            "address": self._address,
+            "time": lambda: f"{rng.randint(7, 21):02d}:{rng.randrange(0, 60, 15):02d}",
+        }
+
+    def draw(self, spec: Mapping[str, Any]) -> Any:
+        """Draws a value that fits a desk's description."""
+        if "pattern" in spec:
+            return self._of_pattern(spec["pattern"])
+        if "choices" in spec:
+            return self._rng.choice(spec["choices"])
+        return self._kinds[spec["kind"]]()
+
+    def near(self, value: str) -> str:
+        """A number that looks similar to the given one."""
+        at = self._rng.choice([i for i, c in enumerate(value) if c.isdigit()])
+        digit = (int(value[at]) + self._rng.randint(1, 9)) % 10
+        return f"{value[:at]}{digit}{value[at + 1 :]}"
+
+    def _of_pattern(self, pattern: str) -> str:
+        text = ""
+        for atom, times in _ATOM.findall(pattern):
+            for _ in range(int(times or 1)):
+                if atom == "[A-Z]":
+                    text += self._rng.choice("ABCDEFGHJKLMNPRSTUVWXY")
+                elif atom == "[0-9]":
+                    text += str(self._rng.randrange(10))
+                else:
+                    text += atom
+        return text
+
+    def _one(self, kind: str) -> str:
+        return self._rng.choice(split_of(_NAMES[kind], self._split))
+
+    def _date(self) -> str:
+        return f"2027-{self._rng.randint(1, 12):02d}-{self._rng.randint(1, 28):02d}"
+
+    def _person(self) -> str:
+        return f"{self._one('first names')} {self._one('last names')}"
+
+    def _email(self) -> str:
+        form = self._rng.choice(["{f}.{l}", "{f}{n}", "{l}_{f}"])
+        first, last = self._person().lower().split()
+        local = form.format(f=first, l=last, n=self._rng.randint(1, 99))
+        return f"{local}@{self._one('mail domains')}"
+
+    def _amount(self) -> float:
+        form = self._rng.randrange(3)
+        if form == 0:
+            return round(self._rng.uniform(5, 400), 2)
+        return (
+            float(self._rng.randint(5, 400)) if form == 1 else self._rng.randint(5, 900)
+        )
+
+    def _address(self) -> str:
+        number = self._rng.randint(1, 199)
+        return f"{number} {self._one('streets')}, {self._one('cities')}"
 
 
 @dataclass(slots=True)

@@ -21,24 +21,16 @@ from agentgym.scenarios.task_file.line import MAX_LINE, read_task
 from agentgym.utils.files import atomic_path
 
 _TYPES = {
-    "dict": "object",
-    "hashmap": "object",
-    "float": "number",
-    "double": "number",
-    "long": "integer",
-    "short": "integer",
-    "byte": "integer",
-    "int": "integer",
-    "tuple": "array",
-    "list": "array",
-    "arraylist": "array",
-    "queue": "array",
-    "stack": "array",
-    "set": "array",
-    "bool": "boolean",
-    "char": "string",
-    "str": "string",
-    "bigint": "integer",
+    name: ours
+    for ours, names in {
+        "object": "dict hashmap",
+        "number": "float double",
+        "integer": "long short byte int bigint",
+        "array": "tuple list arraylist queue stack set",
+        "boolean": "bool",
+        "string": "char str",
+    }.items()
+    for name in names.split()
 }
 """Types of other languages, in lower case. Unknown types allow anything."""
 _JSON_TYPES = frozenset("object number integer array boolean string null".split())
