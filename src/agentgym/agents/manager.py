@@ -170,7 +170,7 @@ class AgentManager(ABC):
         """These agents as a replacement for TRL's generation; see `agents.trl`."""
         from agentgym.agents.trl import rollout_func
 
-        return rollout_func(self)
+        return rollout_func(self.gateway, self.play)
 
     def play(
         self,

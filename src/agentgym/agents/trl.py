@@ -20,9 +20,10 @@ import json
 import re
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agentgym.agents.backends import Backend, Question
+from agentgym.agents.gateway import Gateway
 from agentgym.core.task import Message, Task
 from agentgym.core.tools import ToolCall
 from agentgym.core.trajectory import EpisodePlan, SampledTokens, Trajectory
@@ -33,9 +34,6 @@ from agentgym.serving.deciding import Answer
 from agentgym.serving.errors import ApiError
 from agentgym.serving.protocol import parse_chat
 from agentgym.serving.tools import ToolCache
-
-if TYPE_CHECKING:
-    from agentgym.agents.manager import AgentManager
 
 WritePrompt = Callable[[dict[str, Any]], list[int]]
 """(body of a chat completion) -> (the tokens with which it is put to the model)."""
@@ -185,7 +183,8 @@ def parse_calls_in_text(text: str) -> tuple[str, list[ToolCall]]:
 
 
 def rollout_func(
-    manager: AgentManager,
+    gateway: Gateway,
+    play: Callable[[Sequence[EpisodePlan]], list[list[Trajectory]]],
     task_of: Callable[[Any], Task] | None = None,
     judge: Callable[[list[Trajectory]], None] = lambda trajectories: None,
 ) -> Callable[[list[Any], Any], dict[str, Any]]:
@@ -196,14 +195,15 @@ def rollout_func(
     judged.
 
     Args:
-        manager: Runs the agents.
+        gateway: Where the agents' endpoints are.
+        play: Plays episodes with them; see `AgentManager.play`.
         task_of: The task that a prompt stands for; by default one that opens with it.
         judge: Rewards the episodes, where the manager does not.
 
     Raises:
         UsageError: The gateway is not answered by a `ModelBackend`.
     """
-    backend = manager.gateway.backend
+    backend = gateway.backend
     if not isinstance(backend, ModelBackend):
         raise UsageError(
             "TRL trains the model that answers: give the gateway a ModelBackend."
@@ -223,7 +223,7 @@ def rollout_func(
             for i, prompt in enumerate(prompts)
         ]
         try:
-            played = manager.play(
+            played = play(
                 [
                     EpisodePlan(task, step * 65_537 + i, number=i)
                     for i, task in enumerate(tasks)

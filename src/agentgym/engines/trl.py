@@ -243,7 +243,7 @@ def _with_trl(
                 {"prompt": [f"{i}" for i in range(count - count % size)]}
             ),
             processing_class=tokenizer,
-            rollout_func=rollout_func(manager, tasks.of, judge),
+            rollout_func=rollout_func(gateway, manager.play, tasks.of, judge),
             callbacks=[_callback(groups, progress, context.events, context.control)],
         )
         # Standard output is for results.
