@@ -767,8 +767,8 @@ def test_agents_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     for path, problem in {
         "mine": "Write it as module:function",
         "mine:nobody": "has no 'nobody'",
-        "mine:wrong": "is no agent",
-        "mine:wrong_factory": "is no agent",
+        "mine:wrong": "isn't an agent",
+        "mine:wrong_factory": "isn't an agent",
         "agent_with_a_bad_import:x": "cannot be imported",
         "nowhere:x": "cannot be imported",
     }.items():

@@ -91,7 +91,7 @@ class Backend(ABC):
         """
         raise ApiError(
             501,
-            "There are no embeddings here: point the agent's memory at a server that"
+            "Embeddings are not supported: point the agent's memory at a server that"
             " has them, or switch it off.",
             code="not_implemented",
         )

@@ -1,4 +1,4 @@
-"""Agents that are functions of this process."""
+"""Agents that are functions in this process."""
 
 from __future__ import annotations
 
@@ -21,25 +21,24 @@ from agentgym.utils.threads import ThreadForEachCall
 
 Agent = Callable[..., Any]
 """`agent(task, base_url, api_key)`, plain or async; see `AgentTask`. If it returns a
-text, that is what it says to the user in the end."""
+text, that is its final message to the user."""
 
 _GRACE = 1.0
-"""Seconds that an agent has to end once it was told to."""
+"""Time limit for an agent to end after it was told to stop, in seconds."""
 _TICK = 0.2
 
 
 class CallableAgentManager(AgentManager):
-    """Runs a function for each task, in a thread of its own; async ones in its loop.
+    """Runs a function for each task in a separate thread, with an event loop if async.
 
-    So an agent that blocks, or never returns, holds up no other. Python cannot end a
-    thread from outside: a plain function that hangs is left behind, without an
-    endpoint, and so is an async one that does not heed its cancellation. It keeps its
-    memory, but the program can end without it. `on_warning` hears when the number of
-    these has doubled.
+    So an agent that blocks or never returns doesn't delay others. Python can't kill a
+    thread: a plain function that hangs, or an async one that ignores its cancellation,
+    keeps running without an endpoint. It keeps its memory, but doesn't block the
+    program's exit. `on_warning` gets a warning each time their number has doubled.
     """
 
     def __init__(self, agent: Agent, gateway: Gateway, **options: Any) -> None:
-        """Prepares.
+        """Creates the manager.
 
         Args:
             agent: Called as `agent(task, base_url, api_key)`.
@@ -54,7 +53,7 @@ class CallableAgentManager(AgentManager):
 
     @property
     def left_behind(self) -> int:
-        """Agents that were given up and are still running."""
+        """Number of agents that timed out and are still running."""
         return sum(not run.ended.is_set() for run in self._left)
 
     def play(
@@ -69,9 +68,9 @@ class CallableAgentManager(AgentManager):
         if count >= max(1, 2 * self._told):
             self._told = count
             self.on_warning(
-                f"{count} of the agents '{self.kind}' did not end in time and cannot be"
-                " ended: their threads run on, without an endpoint. An agent that is a"
-                " program (agent_command) can be ended."
+                f"{count} of the agents '{self.kind}' did not end in time. Python"
+                " can't kill their threads, so they keep running without an"
+                " endpoint. For a hard timeout, use agent_command."
             )
         return played
 
@@ -135,18 +134,18 @@ class _Run:
 
 
 def load_agent(path: str) -> Agent:
-    """Finds an agent by `module:name`: a function, or an agent of a framework.
+    """Loads an agent by `module:name`: a function or a framework's agent.
 
-    Both may also be what a function without arguments returns.
+    It may also be a function without arguments that returns one of these.
 
     Raises:
-        UsageError: There is none.
+        UsageError: It doesn't exist or isn't an agent.
     """
     switch_off_telemetry()
     found: Agent = load_object(path, "Agent")
     if framework := framework_of(found):
         return _of_framework(framework, lambda: found, found, factory=False)
-    # A function that needs no arguments makes agents, however many it would take.
+    # A function without required arguments is a factory of agents.
     if _takes(found, 3) and not _takes(found, 0):
         return found
     if _takes(found, 0):
@@ -155,17 +154,17 @@ def load_agent(path: str) -> Agent:
         except Exception as error:
             text = " ".join(str(error).split())
             raise UsageError(
-                f"'{path}' made no agent: {type(error).__name__}: {text[:300]} (Its own"
-                " model is not asked in training: any key will do.)"
+                f"'{path}' failed: {type(error).__name__}: {text[:300]} (Training never"
+                " asks the agent's own model, so any API key works.)"
             ) from error
         if framework := framework_of(made):
             return _of_framework(framework, found, made, factory=True)
         if _takes(made, 3):
             return made  # type: ignore[no-any-return]
     raise UsageError(
-        f"'{path}' is no agent: it must be a function of (task, base_url, api_key), an"
-        " agent of LangChain, AutoGen or CrewAI, or a function of nothing that returns"
-        " one of these."
+        f"'{path}' isn't an agent. It must be a function of (task, base_url, api_key),"
+        " an agent of LangChain, AutoGen or CrewAI, or a function without arguments"
+        " that returns one of these."
     )
 
 

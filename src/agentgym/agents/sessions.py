@@ -120,7 +120,7 @@ class Session:
         if known is None:
             raise ApiError(
                 400,
-                f"There is no response '{str(response)[:100]}' in this session.",
+                f"Response '{str(response)[:100]}' not found in this session.",
                 param="previous_response_id",
                 code="previous_response_not_found",
             )
