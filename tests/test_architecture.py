@@ -69,8 +69,13 @@ def room_of(module: str, rooms: list[Room]) -> Room:
     return rooms[max(fitting)[1]]
 
 
-def imports(source: Path) -> Iterator[tuple[str, str]]:
-    """(module, what it imports) for all modules of a package."""
+def imports(source: Path, *, by_name: bool = True) -> Iterator[tuple[str, str]]:
+    """(module, what it imports) for all modules of a package.
+
+    Args:
+        source: The package's folder.
+        by_name: Whether names in strings count.
+    """
     modules = {
         ".".join((source.name, *path.relative_to(source).with_suffix("").parts))
         .removesuffix(".__init__"): path
@@ -85,7 +90,7 @@ def imports(source: Path) -> Iterator[tuple[str, str]]:
                 assert node.level == 0, f"{module}: write imports in full"
                 within = [f"{node.module}.{alias.name}" for alias in node.names]
                 names = [n if n in modules else str(node.module) for n in within]
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            elif by_name and isinstance(node, ast.Constant) and type(node.value) is str:
                 names = [n for n in [node.value.partition(":")[0]] if n in modules]
                 names = [n for n in names if "." in n]
             yield from ((module, name) for name in dict.fromkeys(names))
@@ -104,9 +109,12 @@ def violations(source: Path, rooms: list[Room]) -> list[str]:
 
 
 def find_cycle(source: Path) -> list[str]:
-    """Modules that import each other in a circle; a package's own page excepted."""
+    """Modules that import each other in a circle.
+
+    A registry may name, in strings, the classes that keep to its contract.
+    """
     graph: dict[str, set[str]] = {}
-    for module, name in imports(source):
+    for module, name in imports(source, by_name=False):
         if name.startswith(f"{source.name}.") and name != module:
             graph.setdefault(module, set()).add(name)
     try:
