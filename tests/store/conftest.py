@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[object]:
     """One server for all tests of this process."""
-    from postgres import Postgres, find_binaries
+    binaries = None
+    if find_spec("psycopg") is not None:
+        from postgres import Postgres, find_binaries
 
-    binaries = find_binaries()
+        binaries = find_binaries()
     if binaries is None:
-        problem = "PostgreSQL is not installed: pip install pgserver"
+        problem = "PostgreSQL or its driver is missing: pip install pgserver psycopg"
         if os.environ.get("AGENTGYM_REQUIRE_POSTGRES") == "1":
             pytest.fail(problem)
         pytest.skip(problem)

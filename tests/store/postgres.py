@@ -97,9 +97,15 @@ class Postgres:
             command = [str(binaries / "postgres"), "--version"]
             subprocess.run(command, check=True, capture_output=True, **self._as)
         except PermissionError:
-            copy = self.folder / "installed"
-            shutil.copytree(binaries.parent, copy)
-            subprocess.run(["chmod", "-R", "a+rX", str(copy)], check=True)
+            # A wheel's programs find its libraries beside the package.
+            installed, package = binaries.parent, binaries.parents[1]
+            copies = self.folder / "site"
+            copy = copies / package.name / installed.name
+            shutil.copytree(installed, copy)
+            libraries = package.with_name(f"{package.name}.libs")
+            if libraries.is_dir():
+                shutil.copytree(libraries, copies / libraries.name)
+            subprocess.run(["chown", "-R", self._as["user"], str(copies)], check=True)
             return copy / "bin"
         return binaries
 
