@@ -58,7 +58,7 @@ def test_mistakes_have_lines_and_code_1(cli: Any) -> None:
     assert report.code == 1 and not report.json["ok"]
     assert [mistake["line"] for mistake in report.json["mistakes"]] == [2, 3, 5]
     few = cli("tasks", "check", file, "--most", "1")
-    assert "1 mistake; there may be more" in few.out
+    assert "1 mistake. The rest of the file was not checked." in few.out
 
 
 def test_notes_about_shared_tools_and_code(cli: Any) -> None:
@@ -67,7 +67,7 @@ def test_notes_about_shared_tools_and_code(cli: Any) -> None:
     done = cli("tasks", "check", _write(*lines))
     assert done.code == 0
     assert "Splits share tools" in done.out
-    assert "Line 5 names Python to run (os:getcwd)" in done.out
+    assert "Line 5 runs Python code (os:getcwd)" in done.out
 
 
 @pytest.mark.parametrize("file", ["gone.jsonl", "."])
@@ -122,11 +122,11 @@ def test_import_bfcl(cli: Any) -> None:
     ]
     given = (_write(*questions, name="q.json"), "-o", "tasks.jsonl")
     done = cli("tasks", "import", "bfcl", *given)
-    assert done.out == "5 tasks written to tasks.jsonl, 0 left out.\n"
+    assert done.out == "5 tasks written to tasks.jsonl, 0 skipped.\n"
     with_answers = ("--answers", _write(*answers, name="a.json"))
     done = cli("tasks", "import", "bfcl", *given, *with_answers)
     assert done.code == 0 and "4 tasks written" in done.out
-    assert done.err == "left out: question 5 (simple_4): has no answer\n"
+    assert done.err == "skipped: question 5 (simple_4): has no answer\n"
     assert cli("tasks", "check", "tasks.jsonl").code == 0
     report = cli("tasks", "import", "bfcl", *given, *with_answers, "--json").json
     assert report["tasks"] == 4 and len(report["left_out"]) == 1

@@ -101,8 +101,8 @@ def test_plain_lines_tell_the_story() -> None:
     assert lines[3:] == [
         "warning: mind the gap",
         "adjusted: learning_rate=0.1",
-        "paused; `agentgym runs resume` lets it go on",
-        "goes on",
+        "paused. Resume with: agentgym runs resume",
+        "resumed",
         "stopped: enough",
         "run r1: shop, policy planner, seed 7, 1,000 episodes,"
         " resumed from iteration 9",

@@ -1,4 +1,4 @@
-"""`agentgym tasks`: files of one's own tasks, checked and imported."""
+"""`agentgym tasks`: check and import files of your own tasks."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _SHOWN = 20
 @app.command(cls=Command)
 def check(
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="A file of tasks, one a line.")
+        str, typer.Argument(metavar="FILE", help="File of tasks, one per line.")
     ],
     most: Annotated[
-        int, typer.Option("--most", min=1, help="Mistakes after which to stop.")
+        int, typer.Option("--most", min=1, help="Stop after this many mistakes.")
     ] = 100,
     json: JsonOption = False,
 ) -> None:
-    """Find the mistakes of a tasks file, with their lines; nothing in it is run."""
+    """List the mistakes in a tasks file with their lines. Runs none of its code."""
     from agentgym.scenarios.task_file.file import check_file
 
     report = check_file(file, most)
@@ -46,18 +46,18 @@ def check(
     elif wrong:
         for mistake in wrong:
             print(f"{file}:{mistake.line}: {mistake.text}")
-        more = "; there may be more, the rest was not read" if report.stopped else ""
+        more = ". The rest of the file was not checked" if report.stopped else ""
         mistakes = "1 mistake" if len(wrong) == 1 else f"{len(wrong):,} mistakes"
         print(f"\n{mistakes}{more}.")
     else:
         counts = ", ".join(f"{name} {n:,}" for name, n in report.counts.items() if n)
         print(f"{report.tasks:,} tasks with {report.tools:,} tools: {counts}.")
         if not report.unseen:
-            print("Splits share tools, so held-out tasks do not show unseen ones.")
+            print("Splits share tools, so held-out tasks don't measure unseen tools.")
         if report.code:
             print(
-                f"Line {report.code[1]} names Python to run ({report.code[0]}); to "
-                "train, add --set allow_code=true."
+                f"Line {report.code[1]} runs Python code ({report.code[0]}). To train "
+                "with this file, add --set allow_code=true."
             )
     if wrong:
         raise typer.Exit(1)
@@ -67,30 +67,30 @@ def check(
 def bfcl(
     questions: Annotated[
         str,
-        typer.Argument(metavar="QUESTIONS", help="Questions with their functions."),
+        typer.Argument(metavar="QUESTIONS", help="Questions, with their functions."),
     ],
     output: Annotated[
-        str, typer.Option("-o", "--output", metavar="FILE", help="What to write.")
+        str, typer.Option("-o", "--output", metavar="FILE", help="File to write.")
     ],
     answers: Annotated[
         str | None,
         typer.Option(
             "--answers",
             metavar="FILE",
-            help="Possible answers; without them, no call is right.",
+            help="File of possible answers. Without it, no call is correct.",
         ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Import from the format of the Berkeley Function Calling Leaderboard."""
+    """Import tasks of the Berkeley Function Calling Leaderboard."""
     from agentgym.scenarios.task_file.bfcl import import_bfcl
 
     count, left_out = import_bfcl(questions, answers, output)
     for reason in left_out[:_SHOWN]:
-        note(f"left out: {reason}")
+        note(f"skipped: {reason}")
     if len(left_out) > _SHOWN:
-        note(f"left out: {len(left_out) - _SHOWN:,} more")
+        note(f"skipped: {len(left_out) - _SHOWN:,} more")
     if json:
         print_json({"file": output, "tasks": count, "left_out": left_out})
     else:
-        print(f"{count:,} tasks written to {output}, {len(left_out):,} left out.")
+        print(f"{count:,} tasks written to {output}, {len(left_out):,} skipped.")

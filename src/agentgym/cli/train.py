@@ -115,7 +115,7 @@ def train(
     At the end, a table compares the untrained and the trained agent on held-out tasks.
     Press Ctrl-C to stop: your progress is saved, and you can resume later.
 
-    Settings without a default here get one from the policy or the scenario.
+    Where no default is shown, the policy or the scenario chooses one if needed.
     """
     values: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
     if "components" in values:

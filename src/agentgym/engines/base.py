@@ -87,7 +87,7 @@ class Context:
 
 
 class Engine(ABC):
-    """Carries out jobs."""
+    """Trains: subclass it to bring a training algorithm of your own."""
 
     name: ClassVar[str]
     training_defaults: ClassVar[Mapping[str, Any]] = {}

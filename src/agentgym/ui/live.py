@@ -75,9 +75,9 @@ class PlainView:
                 extra = "" if left is None else f"  {duration(left)} left"
                 self._write(_evaluation_line(event.episodes, event.metrics) + extra)
             case events.Paused():
-                self._write("paused; `agentgym runs resume` lets it go on")
+                self._write("paused. Resume with: agentgym runs resume")
             case events.Resumed():
-                self._write("goes on")
+                self._write("resumed")
             case events.Adjusted():
                 changes = ", ".join(f"{k}={v:g}" for k, v in event.changes.items())
                 self._write(f"adjusted: {changes}")
