@@ -85,6 +85,10 @@ class DecisionRequest:
     turn: Turn | None = None
     untried: dict[Any, Any] | None = None
 
+    def asked(self) -> DecisionRequest:
+        """What was asked, for keeping: the messages may be a list that grows."""
+        return DecisionRequest(tuple(self.messages), self.tools, self.state_key)
+
     def sampling(self, common: Sampling) -> Sampling:
         """How this request is drawn, if all of its batch are drawn in this way."""
         rng = self.rng or common.rng
@@ -122,6 +126,13 @@ class Decision:
     latency: float = 0.0
     sampled: SampledTokens | None = None
     trace: Any = None
+
+    @classmethod
+    def calling(cls, call: ToolCall) -> Self:
+        """A decision to make one call, and to say nothing."""
+        calls = [call.to_openai()]
+        message = {"role": "assistant", "content": None, "tool_calls": calls}
+        return cls(message, "call", (call,))
 
 
 @dataclass(slots=True)

@@ -138,7 +138,8 @@ def shake(policy: LlmPolicy) -> None:
     with torch.no_grad():
         for _, lora in lora_layers(policy.engine.model):
             lora.up.copy_(0.02 * torch.randn(lora.up.shape, generator=generator))
-    policy._weights_changed()
+    policy.engine.version += 1
+    policy._forget()
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])

@@ -32,6 +32,7 @@ from agentgym.scenarios.registry import ScenarioRegistry
 from agentgym.training.checkpoint import pack, unpack
 from agentgym.training.evaluation import evaluate
 from agentgym.training.rollout import Rollout, step_of
+from agentgym.training.travel import pack_groups, unpack_groups
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "integration"))
 
@@ -418,3 +419,68 @@ def test_a_folder_that_is_no_policy(families: dict[str, Path], tmp_path: Path) -
     (tmp_path / "llm.json").write_text(json.dumps(other))
     with pytest.raises(FormatError, match="trained from another model"):
         LlmPolicy.load(tmp_path)
+
+
+def test_groups_that_travelled_teach_the_same(
+    families: dict[str, Path], rollout: Rollout
+) -> None:
+    def after(travel: Any, times: int = 3) -> Any:
+        policy = LlmPolicy(str(families["qwen3"]), seed=3)
+        for number in range(times):
+            plans = [
+                GroupPlan(t, 8, (0, number), i, exploration=0.3)
+                for i, t in enumerate(rollout.scenario.tasks("train", number, 4))
+            ]
+            groups = travel(policy, plans)
+            assign_advantages(groups, "state", 0.95)
+            policy.learn(groups, learning_rate=0.003, entropy=0.01, trainable=BOTH)
+        return weights(policy)
+
+    def here(policy: LlmPolicy, plans: Sequence[GroupPlan]) -> list[Group]:
+        return rollout.groups(policy, plans)
+
+    def there_and_back(policy: LlmPolicy, plans: Sequence[GroupPlan]) -> list[Group]:
+        data = pack_groups(rollout.groups(policy, plans), policy)
+        return unpack_groups(data, plans, policy)
+
+    other = LlmPolicy(str(families["qwen3"]), seed=9)
+
+    def elsewhere(
+        policy: LlmPolicy, plans: Sequence[GroupPlan], order: int = 1
+    ) -> list[Group]:
+        other.load_state(policy.weights())
+        packed = {
+            plan.position: pack_groups(rollout.groups(other, [plan]), other)
+            for plan in plans[::order]
+        }
+        groups: list[Group] = []
+        for plan in plans:
+            groups += unpack_groups(packed[plan.position], [plan], policy)
+        return groups
+
+    assert after(here) == after(there_and_back)
+    # What another policy has read is read again, for each group alone.
+    assert after(elsewhere) == after(lambda *a: elsewhere(*a, order=-1))
+    one, two = (after(play, 1)["lora"] for play in (here, elsewhere))
+    for name in one:
+        gap = np.frombuffer(one[name], "f4") - np.frombuffer(two[name], "f4")
+        assert np.abs(gap).mean() < 1e-5
+
+
+def test_groups_do_not_depend_on_each_other(
+    families: dict[str, Path], rollout: Rollout
+) -> None:
+    policy = LlmPolicy(str(families["llama"]))
+    plans = [
+        GroupPlan(t, 8, (0, 1), i, exploration=0.5)
+        for i, t in enumerate(rollout.scenario.tasks("train", 2, 4))
+    ]
+
+    def told(groups: Sequence[Group]) -> list[Any]:
+        return [[[s.message for s in t.steps] for t in g.trajectories] for g in groups]
+
+    together = told(rollout.groups(policy, plans))
+    assert told(rollout.groups(policy, plans[::-1]))[::-1] == together
+    # What was explored before, here or in an evaluation, is no matter.
+    evaluate(policy, rollout, [plan.task for plan in plans])
+    assert [told(rollout.groups(policy, [plan]))[0] for plan in plans] == together

@@ -148,12 +148,7 @@ class FreeForm:
         if call is not None:
             made = sum(m.get("role") == "tool" for m in request.messages)
             given = ToolCall(call[0], call[1], f"call_{made}")
-            message = {
-                "role": "assistant",
-                "content": None,
-                "tool_calls": [given.to_openai()],
-            }
-            decision = Decision(message, "call", (given,))
+            decision = Decision.calling(given)
         decision.prompt_tokens = len(prompt)
         decision.completion_tokens = len(written)
         decision.latency = latency

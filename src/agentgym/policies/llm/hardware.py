@@ -126,3 +126,12 @@ def memory_told() -> Iterator[None]:
             "memory; a run goes on from its last checkpoint with `agentgym runs "
             "resume`."
         ) from None
+
+
+def peak_mb() -> float:
+    """Megabytes: the most memory that this process has held."""
+    import resource
+    import sys
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)

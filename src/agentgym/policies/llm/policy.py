@@ -32,7 +32,7 @@ from agentgym.policies.calibration import Calibration
 from agentgym.policies.calls.conversation import Called, Reader
 from agentgym.policies.llm.cache import PrefixCache, Segment
 from agentgym.policies.llm.engine import Branch, Engine
-from agentgym.policies.llm.hardware import best_device, half_pays, memory_told
+from agentgym.policies.llm.hardware import best_device, half_pays, memory_told, peak_mb
 from agentgym.policies.llm.learner import DEFAULTS, Learner, LlmOptions
 from agentgym.policies.llm.lora import lora_arrays, set_lora_arrays
 from agentgym.policies.llm.models import EMBEDDED, find_model, load_model
@@ -68,8 +68,6 @@ _END = 5
 that it is the model's turn, and the model gathers what it has read."""
 _MAX_TOOLSETS = 64
 _MAX_STATES = 4096
-
-
 _Wanted = Sequence[tuple[State, Sequence[int]]]
 """States, and places of their tries."""
 
@@ -148,6 +146,7 @@ class LlmPolicy(Policy):
 
     # Deciding --------------------------------------------------------------------
 
+    @memory_told()
     def decide(
         self, requests: Sequence[DecisionRequest], sampling: Sampling = GREEDY
     ) -> list[Decision]:
@@ -157,12 +156,6 @@ class LlmPolicy(Policy):
             ContextExceeded: A conversation is longer than the model can read.
             OutOfMemory: It does not fit.
         """
-        with memory_told():
-            return self._decide(requests, sampling)
-
-    def _decide(
-        self, requests: Sequence[DecisionRequest], sampling: Sampling
-    ) -> list[Decision]:
         started = time.perf_counter()
         how = [request.sampling(sampling) for request in requests]
         states = self._read(requests, keep=any(own.rng is not None for own in how))
@@ -215,8 +208,7 @@ class LlmPolicy(Policy):
         group: Drawn,
         value: Drawn | Sequence[int],
     ) -> Decision:
-        anything = not isinstance(value, Drawn)
-        if not isinstance(value, Drawn):
+        if anything := not isinstance(value, Drawn):
             value = draw_any(state, value, sampling, group.chosen)
         option = state.groups[group.chosen][value.chosen]
         decision = self._phrase(state.options[option], request.messages)
@@ -227,11 +219,8 @@ class LlmPolicy(Policy):
         decision.completion_tokens = len(state.completions[option])
         decision.sampled = state.sampled(option, group, value)
         if sampling.rng is not None:  # Else nobody learns, and it takes memory.
-            asked = DecisionRequest(
-                tuple(request.messages), request.tools, request.state_key
-            )
             logprobs = (group.logprob, value.logprob)
-            decision.trace = Trace(asked, state, option, logprobs)
+            decision.trace = Trace(request.asked(), state, option, logprobs)
         return decision
 
     def _phrase(self, option: Option, messages: Sequence[Message]) -> Decision:
@@ -239,13 +228,8 @@ class LlmPolicy(Policy):
             return Decision({"role": "assistant", "content": option.text}, option.kind)
         parts = self._reader.read(messages)
         made = sum(isinstance(part, Called) for part in parts)
-        call = ToolCall(option.tool, dict(option.arguments or {}), f"call_{made}")
-        message = {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [call.to_openai()],
-        }
-        return Decision(message, "call", (call,))
+        arguments = dict(option.arguments or {})
+        return Decision.calling(ToolCall(option.tool, arguments, f"call_{made}"))
 
     # Reading ---------------------------------------------------------------------
 
@@ -260,13 +244,10 @@ class LlmPolicy(Policy):
         if len(self._states) > _MAX_STATES:
             self._states.clear()
         fresh: dict[str, State] = {}
-        keys = []
-        for i, request in enumerate(requests):
-            toolset = self._toolset(request.tools)
-            key = f"{request.state_key or f'#{i}'} {id(toolset)}"
-            keys.append(key)
+        keys = [self._key(request, i) for i, request in enumerate(requests)]
+        for key, request in zip(keys, requests, strict=True):
             if key not in fresh and (not request.state_key or key not in self._states):
-                fresh[key] = self._new_state(request, toolset)
+                fresh[key] = self._new_state(request)
         chunks = in_chunks(
             [(s, s.trie.places(kind=TOOL)) for s in fresh.values()],
             lambda pair: pair[0].segment.unread + 16,
@@ -280,9 +261,15 @@ class LlmPolicy(Policy):
             self._states.update(known)
         return [fresh.get(key) or self._states[key] for key in keys]
 
-    def _new_state(self, request: DecisionRequest, toolset: ToolSet) -> State:
+    def _key(self, request: DecisionRequest, number: int = 0) -> str:
+        toolset = self._toolset(request.tools)
+        return f"{request.state_key or f'#{number}'} {id(toolset)}"
+
+    def _new_state(self, request: DecisionRequest) -> State:
         tokens, opening = self.format.prompt(request.messages, request.tools)
-        options = toolset.options(self._reader.read(request.messages))
+        options = self._toolset(request.tools).options(
+            self._reader.read(request.messages)
+        )
         completions = self.format.completions(options)
         longest = len(tokens) + max(map(len, completions))
         if longest > self._context:
@@ -311,9 +298,7 @@ class LlmPolicy(Policy):
         if len(chunks) == 1:  # All cores at one forward pass.
             self._score_chunk(chunks[0], read=read)
             return
-        work = partial(self._score_chunk, read=read)
-        for _ in self._workers.map(work, chunks):
-            pass
+        list(self._workers.map(partial(self._score_chunk, read=read), chunks))
 
     def _score_chunk(self, wanted: _Wanted, *, read: bool) -> None:
         """Fills in the edges of some places of some states, in one forward pass."""
@@ -345,39 +330,37 @@ class LlmPolicy(Policy):
         if key not in self._toolsets:
             if len(self._toolsets) > _MAX_TOOLSETS:
                 self._toolsets.clear()
+                self._states.clear()
+            made = ToolSet(tools)
+            equal = (s for s, _ in self._toolsets.values() if s.key == made.key)
             # The tools are kept with it, so that no other tool can get their ids.
-            self._toolsets[key] = (ToolSet(tools), tuple(tools))
+            self._toolsets[key] = (next(equal, made), tuple(tools))
         return self._toolsets[key][0]
 
     # Learning --------------------------------------------------------------------
 
     def small_trace(self, trace: Trace) -> dict[str, Any]:
-        """See `Policy`. Which probabilities were needed is part of it."""
-        known = np.flatnonzero(~np.isnan(trace.state.edges))
-        return {
-            "state_key": trace.request.state_key,
-            "messages": trace.request.messages,
-            "tools": trace.request.tools,
-            "option": trace.option,
-            "logprobs": trace.logprobs,
-            "edges": [known.tolist(), trace.state.edges[known].tolist()],
-        }
-
-    def rebuild(self, traces: Sequence[dict[str, Any]]) -> list[Trace]:
         """See `Policy`."""
+        return trace.small()
+
+    @memory_told()
+    def rebuild(self, traces: Sequence[dict[str, Any]]) -> list[Trace]:
+        """See `Policy`. What this process has read is used again, to the last bit.
+
+        Otherwise it is read again for these traces alone: the result is the same
+        whoever played, and equals what was read there up to rounding.
+        """
         requests = [
             DecisionRequest(t["messages"], t["tools"], t["state_key"]) for t in traces
         ]
-        with memory_told():
-            states = self._read(requests)
-        rebuilt = []
-        for small, request, state in zip(traces, requests, states, strict=True):
-            edges, values = small["edges"]
-            state.edges[edges] = values
-            group, value = small["logprobs"]
-            rebuilt.append(Trace(request, state, small["option"], (group, value)))
-        return rebuilt
+        if not all(self._key(request) in self._states for request in requests):
+            self._forget()
+            # Turn by turn, as when it was played.
+            for turns in sorted({len(request.messages) for request in requests}):
+                self._read([r for r in requests if len(r.messages) == turns])
+        return list(map(Trace.rebuilt, traces, requests, self._read(requests)))
 
+    @memory_told()
     def learn(
         self,
         groups: Sequence[Group],
@@ -392,13 +375,9 @@ class LlmPolicy(Policy):
             TrainingDiverged: Its numbers are not finite.
             OutOfMemory: It does not fit.
         """
-        with memory_told():
-            stats = self.learner.update(
-                groups,
-                learning_rate=learning_rate,
-                entropy=entropy,
-                trainable=trainable,
-            )
+        stats = self.learner.update(
+            groups, learning_rate=learning_rate, entropy=entropy, trainable=trainable
+        )
         self._forget()
         return stats
 
@@ -408,12 +387,12 @@ class LlmPolicy(Policy):
 
     def stats(self) -> dict[str, float]:
         """Tokens that went through the model, what the cache saved, and memory."""
-        read = self._cache.hits + self._cache.misses
+        cache = self._cache
         return {
             "tokens_read": self.engine.tokens_read,
             "tokens_learned": self.engine.tokens_learned,
-            "cache_hits": self._cache.hits / max(1, read),
-            "memory_mb": _memory_mb(),
+            "cache_hits": cache.hits / max(1, cache.hits + cache.misses),
+            "memory_mb": peak_mb(),
         }
 
     def free_form(self) -> FreeForm:
@@ -422,10 +401,6 @@ class LlmPolicy(Policy):
 
         self._forget()  # It reads for itself, and needs the room.
         return FreeForm(self.engine.model, self.format, self.tokenizer)
-
-    def _weights_changed(self) -> None:
-        self.engine.version += 1
-        self._forget()
 
     def _forget(self) -> None:
         self._states.clear()
@@ -454,9 +429,9 @@ class LlmPolicy(Policy):
         self.learner = Learner(self.engine, self._workers, self.options)
         if "optimizer" in state:
             self.learner.load_state(state["optimizer"])
-        slope, offset = state["calibration"]
-        self.calibration = Calibration(float(slope), float(offset))
-        self._weights_changed()
+        self.calibration = Calibration(*map(float, state["calibration"]))
+        self.engine.version += 1
+        self._forget()
 
     def save(self, folder: Path) -> None:
         """Writes `adapter.safetensors` and `llm.json`."""
@@ -501,15 +476,15 @@ class LlmPolicy(Policy):
                     "is now. Restore the original model."
                 )
             set_lora_arrays(policy.engine.model, arrays)
-            slope, offset = about["calibration"]
-            policy.calibration = Calibration(float(slope), float(offset))
+            policy.calibration = Calibration(*map(float, about["calibration"]))
         except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
             raise FormatError(
                 f"Cannot read the language-model policy in {folder} "
                 f"({type(error).__name__}: {error}). Restore its files, or train it "
                 "again."
             ) from None
-        policy._weights_changed()
+        policy.engine.version += 1
+        policy._forget()
         return policy
 
     def export(self, folder: Path, format: str = "huggingface") -> None:
@@ -519,12 +494,3 @@ class LlmPolicy(Policy):
         if format not in self.export_formats:
             super().export(folder, format)
         export_merged(self.engine.model, self.tokenizer, folder)
-
-
-def _memory_mb() -> float:
-    """The most memory that this process has held."""
-    import resource
-    import sys
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -242,6 +242,29 @@ class Trace:
     state: State
     option: int
     logprobs: tuple[float, float]
+
+    def small(self) -> dict[str, Any]:
+        """Plain data. Which probabilities were needed is part of it."""
+        edges = self.state.edges
+        known = np.flatnonzero(~np.isnan(edges))
+        return {
+            "state_key": self.request.state_key,
+            "messages": self.request.messages,
+            "tools": self.request.tools,
+            "option": self.option,
+            "logprobs": self.logprobs,
+            "edges": [known.tolist(), edges[known].tolist()],
+        }
+
+    @classmethod
+    def rebuilt(
+        cls, small: Mapping[str, Any], request: DecisionRequest, state: State
+    ) -> Trace:
+        """What `small` was made of."""
+        edges, values = small["edges"]
+        state.edges[edges] = values
+        group, value = small["logprobs"]
+        return cls(request, state, small["option"], (group, value))
 
 
 @dataclass(slots=True)

@@ -7,7 +7,9 @@ then what to ask for, or the value of each parameter of the tool, each on its ow
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -93,6 +95,16 @@ class Trace:
     choices: list[Choice]
     drawn: list[float]
 
+    def small(self) -> dict[str, Any]:
+        """Plain data, from which `Heads.rebuilt` makes it again."""
+        return {
+            "state_key": self.state_key,
+            "messages": self.messages,
+            "tools": self.state.toolset.tools,
+            "choices": [[c.key, c.chosen, c.explored] for c in self.choices],
+            "drawn": self.drawn,
+        }
+
 
 class Heads:
     """The heads of a planner and the distributions that they give."""
@@ -115,6 +127,16 @@ class Heads:
         if known is None:
             known = state.distributions[key] = self._compute(state, key)
         return replace(known)
+
+    def rebuilt(self, small: Mapping[str, Any], state: State) -> Trace:
+        """The trace that `small` was made of."""
+        choices = []
+        for key, chosen, explored in small["choices"]:
+            choice = self.choice(state, key if isinstance(key, str) else tuple(key))
+            choice.chosen, choice.explored = chosen, explored
+            choices.append(choice)
+        messages = tuple(small["messages"])
+        return Trace(small["state_key"], messages, state, choices, small["drawn"])
 
     def _compute(self, state: State, key: FactorKey) -> Choice:
         name, case = self._case(state, key)

@@ -227,13 +227,7 @@ class PlannerPolicy(Policy):
             if values[choice.chosen] is not ABSENT:
                 arguments[p.name] = values[choice.chosen]
         made = sum(isinstance(part, Called) for part in state.parts)
-        call = ToolCall(tool.name, arguments, f"call_{made}")
-        message = {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [call.to_openai()],
-        }
-        return Decision(message, "call", (call,))
+        return Decision.calling(ToolCall(tool.name, arguments, f"call_{made}"))
 
     # Learning --------------------------------------------------------------------
 
@@ -287,37 +281,15 @@ class PlannerPolicy(Policy):
 
     def small_trace(self, trace: Trace) -> dict[str, Any]:
         """See `Policy`."""
-        return {
-            "state_key": trace.state_key,
-            "messages": trace.messages,
-            "tools": trace.state.toolset.tools,
-            "choices": [[c.key, c.chosen, c.explored] for c in trace.choices],
-            "drawn": trace.drawn,
-        }
+        return trace.small()
 
     def rebuild(self, traces: Sequence[dict[str, Any]]) -> list[Trace]:
         """See `Policy`."""
         requests = [
             DecisionRequest(t["messages"], t["tools"], t["state_key"]) for t in traces
         ]
-        rebuilt = []
-        for small, state in zip(traces, self._read(requests), strict=True):
-            choices = []
-            for key, chosen, explored in small["choices"]:
-                named = key if isinstance(key, str) else (key[0], key[1])
-                choice = self.heads.choice(state, named)
-                choice.chosen, choice.explored = chosen, explored
-                choices.append(choice)
-            rebuilt.append(
-                Trace(
-                    small["state_key"],
-                    tuple(small["messages"]),
-                    state,
-                    choices,
-                    small["drawn"],
-                )
-            )
-        return rebuilt
+        states = self._read(requests)
+        return [self.heads.rebuilt(*one) for one in zip(traces, states, strict=True)]
 
     def calibrate(self, decisions: Sequence[tuple[float, bool]]) -> None:
         """Fits `confidence` by Platt scaling."""
@@ -367,8 +339,7 @@ class PlannerPolicy(Policy):
         self._learner = Learner(self.heads, self.options)
         if "optimizer" in state:
             self._learner.optimizer.load_state(state["optimizer"])
-        slope, offset = state["calibration"]
-        self.calibration = Calibration(float(slope), float(offset))
+        self.calibration = Calibration(*map(float, state["calibration"]))
 
     def _load_weights(
         self,
@@ -445,8 +416,7 @@ class PlannerPolicy(Policy):
                 name, _, rest = key.partition(".")
                 weights[name][rest] = array
             policy._load_weights(about["slots"], weights)
-            slope, offset = about["calibration"]
-            policy.calibration = Calibration(float(slope), float(offset))
+            policy.calibration = Calibration(*map(float, about["calibration"]))
         except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
             raise FormatError(
                 f"Cannot read the planner in {folder} ({type(error).__name__}: "
