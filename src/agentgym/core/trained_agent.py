@@ -106,7 +106,7 @@ class TrainedAgent(SavedAgent):
     def to_langchain(self, **options: Any) -> Any:
         """The agent for LangChain: a graph as `create_agent` makes it, or an executor.
 
-        Options are those of `LangChainAdapter.wrap_agent`; `tools` are needed.
+        Options are those of `LangChainAdapter.make_agent`; `tools` are needed.
 
         Raises:
             MissingExtraError: LangChain is missing, too old or too new.
@@ -117,7 +117,7 @@ class TrainedAgent(SavedAgent):
         """The agent for AutoGen: an `AssistantAgent`, also for teams.
 
         Where classic AutoGen is the one installed, it is a `ConversableAgent`. Options
-        are those of `AutoGenAdapter.wrap_agent` or `ClassicAutoGenAdapter.wrap_agent`;
+        are those of `AutoGenAdapter.make_agent` or `ClassicAutoGenAdapter.make_agent`;
         `tools` are needed.
 
         Raises:
@@ -128,7 +128,7 @@ class TrainedAgent(SavedAgent):
     def to_crewai(self, **options: Any) -> Any:
         """The agent for CrewAI: an `Agent`, for tasks and crews.
 
-        Options are those of `CrewAIAdapter.wrap_agent`; `tools` are needed.
+        Options are those of `CrewAIAdapter.make_agent`; `tools` are needed.
 
         Raises:
             MissingExtraError: CrewAI is missing, too old or too new.
