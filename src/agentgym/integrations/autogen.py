@@ -23,7 +23,7 @@ from autogen_core.models import CreateResult, LLMMessage, RequestUsage
 from pydantic import BaseModel, ConfigDict
 
 from agentgym.core.task import Message
-from agentgym.core.tools import Tool, ToolError
+from agentgym.core.tools import Tool, ToolError, openai_call
 from agentgym.episodes import chat as chats
 from agentgym.episodes.chat import ChatModel, Turn
 from agentgym.integrations.base import AgentHarness, FrameworkAdapter, run_tool
@@ -246,14 +246,7 @@ def _openai_messages(message: LLMMessage) -> list[Message]:
             for part in message.content
         ]
     if message.type == "AssistantMessage" and not isinstance(message.content, str):
-        calls = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            }
-            for call in message.content
-        ]
+        calls = [openai_call(c.id, c.name, c.arguments) for c in message.content]
         return [{"role": "assistant", "content": message.thought, "tool_calls": calls}]
     roles = {"SystemMessage": "system", "UserMessage": "user"}
     content = message.content
