@@ -14,7 +14,7 @@ from agentgym.agents.http_client import (
     HttpResponse,
     HttpTimeout,
 )
-from agentgym.core.tools import ToolCall
+from agentgym.core.tools import ToolCall, openai_call
 from agentgym.core.trajectory import SampledTokens
 from agentgym.errors import UsageError
 from agentgym.policies.base import Decision
@@ -184,12 +184,7 @@ class _UpstreamRelay(Relay):
 
     def _take_call(self, part: dict[str, Any]) -> None:
         call = self._calls.setdefault(
-            int(part.get("index") or 0),
-            {
-                "id": None,
-                "type": "function",
-                "function": {"name": "", "arguments": ""},
-            },
+            int(part.get("index") or 0), openai_call(None, "", "")
         )
         call["id"] = part.get("id") or call["id"]
         function = part.get("function") or {}
@@ -204,8 +199,7 @@ class _UnreadCall(ToolCall):
     raw: str = ""
 
     def to_openai(self) -> dict[str, Any]:
-        function = {"name": self.name, "arguments": self.raw}
-        return {"id": self.id, "type": "function", "function": function}
+        return openai_call(self.id, self.name, self.raw)
 
 
 async def _whole(response: HttpResponse) -> dict[str, Any]:

@@ -64,11 +64,13 @@ class ToolCall:
 
     def to_openai(self) -> dict[str, Any]:
         """The call in OpenAI's format, for an assistant message."""
-        return {
-            "id": self.id,
-            "type": "function",
-            "function": {"name": self.name, "arguments": json.dumps(self.arguments)},
-        }
+        return openai_call(self.id, self.name, json.dumps(self.arguments))
+
+
+def openai_call(id_: Any, name: Any, arguments: Any) -> dict[str, Any]:
+    """A tool call in OpenAI's format; its arguments are JSON."""
+    function = {"name": name, "arguments": arguments}
+    return {"id": id_, "type": "function", "function": function}
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,8 @@ class TrainedAgent(SavedAgent):
     def to_langchain(self, **options: Any) -> Any:
         """The agent for LangChain: a graph as `create_agent` makes it, or an executor.
 
-        Options are those of `LangChainAdapter.wrap_agent`; `tools` are needed.
+        See `FrameworkAdapter.wrap_agent` and `LangChainAdapter.make_agent` for options;
+        `tools` are needed.
 
         Raises:
             MissingExtraError: LangChain is missing, too old or too new.
@@ -116,9 +117,9 @@ class TrainedAgent(SavedAgent):
     def to_autogen(self, **options: Any) -> Any:
         """The agent for AutoGen: an `AssistantAgent`, also for teams.
 
-        Where classic AutoGen is the one installed, it is a `ConversableAgent`. Options
-        are those of `AutoGenAdapter.wrap_agent` or `ClassicAutoGenAdapter.wrap_agent`;
-        `tools` are needed.
+        Where classic AutoGen is the one installed, it is a `ConversableAgent`. See
+        `FrameworkAdapter.wrap_agent` and `AutoGenAdapter.make_agent` or
+        `ClassicAutoGenAdapter.make_agent` for options; `tools` are needed.
 
         Raises:
             MissingExtraError: AutoGen is missing, too old or too new.
@@ -128,7 +129,8 @@ class TrainedAgent(SavedAgent):
     def to_crewai(self, **options: Any) -> Any:
         """The agent for CrewAI: an `Agent`, for tasks and crews.
 
-        Options are those of `CrewAIAdapter.wrap_agent`; `tools` are needed.
+        See `FrameworkAdapter.wrap_agent` and `CrewAIAdapter.make_agent` for options;
+        `tools` are needed.
 
         Raises:
             MissingExtraError: CrewAI is missing, too old or too new.

@@ -23,18 +23,11 @@ from autogen_core.models import CreateResult, LLMMessage, RequestUsage
 from pydantic import BaseModel, ConfigDict
 
 from agentgym.core.task import Message
-from agentgym.core.tools import Tool, ToolError
+from agentgym.core.tools import Tool, ToolError, openai_call
 from agentgym.episodes import chat as chats
 from agentgym.episodes.chat import ChatModel, Turn
-from agentgym.integrations.base import (
-    AgentHarness,
-    FrameworkAdapter,
-    Tools,
-    live_tools,
-    run_tool,
-)
+from agentgym.integrations.base import AgentHarness, FrameworkAdapter, run_tool
 from agentgym.integrations.harness import RoutedTool
-from agentgym.policies.saved import SavedAgent
 from agentgym.serving.deciding import Answer
 from agentgym.utils.threads import ThreadForEachCall
 
@@ -42,13 +35,13 @@ from agentgym.utils.threads import ThreadForEachCall
 class AutoGenAdapter(FrameworkAdapter):
     """AutoGen's agentchat: assistants and teams."""
 
-    def wrap_agent(
+    def make_agent(
         self,
-        trained: SavedAgent,
+        chat: ChatModel,
+        llm: models.ChatCompletionClient | None,
+        tools: list[Any],
+        about: dict[str, Any],
         *,
-        tools: Tools | None = None,
-        llm: models.ChatCompletionClient | None = None,
-        defer_below: float = 0.0,
         name: str = "agentgym",
         system_message: str | None = None,
         **options: Any,
@@ -56,20 +49,19 @@ class AutoGenAdapter(FrameworkAdapter):
         """Returns an `AssistantAgent`, for use alone or in a team.
 
         Args:
-            trained: The trained agent.
-            tools: Its tools: AgentGym's, AutoGen's, plain functions, or a mapping from
-                the names of the trained tools to functions.
-            llm: A model client that writes texts and takes uncertain decisions.
-            defer_below: The `llm` decides when the confidence is below this.
+            chat: See `FrameworkAdapter`.
+            llm: See `FrameworkAdapter`.
+            tools: See `FrameworkAdapter`.
+            about: See `FrameworkAdapter`.
             name: The agent's name.
             system_message: Default: the scenario's system prompt.
             **options: More arguments for `AssistantAgent`.
         """
-        prompt = system_message or trained.metadata.get("system_prompt") or None
+        prompt = system_message or about.get("system_prompt") or None
         return AssistantAgent(
             name,
-            AgentGymClient(ChatModel.of(trained, llm, defer_below), llm),
-            tools=[_native_tool(tool) for tool in live_tools(trained, tools)],
+            AgentGymClient(chat, llm),
+            tools=[_native_tool(tool) for tool in tools],
             system_message=prompt,
             **{"max_tool_iterations": 20, **options},
         )
@@ -254,14 +246,7 @@ def _openai_messages(message: LLMMessage) -> list[Message]:
             for part in message.content
         ]
     if message.type == "AssistantMessage" and not isinstance(message.content, str):
-        calls = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            }
-            for call in message.content
-        ]
+        calls = [openai_call(c.id, c.name, c.arguments) for c in message.content]
         return [{"role": "assistant", "content": message.thought, "tool_calls": calls}]
     roles = {"SystemMessage": "system", "UserMessage": "user"}
     content = message.content

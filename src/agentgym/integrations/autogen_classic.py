@@ -33,26 +33,19 @@ from agentgym.episodes import chat as chats
 from agentgym.episodes.chat import MODEL, ChatModel, Turn
 from agentgym.episodes.episode import AgentTask
 from agentgym.errors import UsageError
-from agentgym.integrations.base import (
-    AgentHarness,
-    FrameworkAdapter,
-    Tools,
-    live_tools,
-    run_tool,
-)
-from agentgym.policies.saved import SavedAgent
+from agentgym.integrations.base import AgentHarness, FrameworkAdapter, run_tool
 
 
 class ClassicAutoGenAdapter(FrameworkAdapter):
     """Classic AutoGen: conversable agents and group chats."""
 
-    def wrap_agent(
+    def make_agent(
         self,
-        trained: SavedAgent,
+        chat: ChatModel,
+        llm: LLMConfig | dict[str, Any] | None,
+        tools: list[Any],
+        about: dict[str, Any],
         *,
-        tools: Tools | None = None,
-        llm: LLMConfig | dict[str, Any] | None = None,
-        defer_below: float = 0.0,
         name: str = "agentgym",
         system_message: str | None = None,
         executor: ConversableAgent | None = None,
@@ -61,20 +54,17 @@ class ClassicAutoGenAdapter(FrameworkAdapter):
         """Returns a `ConversableAgent`, to talk with or to add to a group.
 
         Args:
-            trained: The trained agent.
-            tools: Its tools: AgentGym's, AutoGen's, plain functions, or a mapping from
-                the names of the trained tools to functions.
-            llm: Configuration of a model that writes texts and takes uncertain
-                decisions.
-            defer_below: The `llm` decides when the confidence is below this.
+            chat: See `FrameworkAdapter`.
+            llm: See `FrameworkAdapter`.
+            tools: See `FrameworkAdapter`.
+            about: See `FrameworkAdapter`.
             name: The agent's name.
             system_message: Default: the scenario's system prompt.
             executor: The agent that runs the tools, if another agent talks with this
                 one. Not needed in a group or with `agent.run`.
             **options: More arguments for `ConversableAgent`.
         """
-        prompt = system_message or trained.metadata.get("system_prompt") or ""
-        chat = ChatModel.of(trained, llm, defer_below)
+        prompt = system_message or about.get("system_prompt") or ""
         with _quiet():
             agent = ConversableAgent(
                 name,
@@ -82,7 +72,7 @@ class ClassicAutoGenAdapter(FrameworkAdapter):
                 llm_config=llm_config(),
                 **{"human_input_mode": "NEVER", **options},
             )
-            for tool in live_tools(trained, tools):
+            for tool in tools:
                 native = _native_tool(tool)
                 agent.register_for_llm()(native)
                 if isinstance(tool, Tool):

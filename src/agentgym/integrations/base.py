@@ -204,9 +204,49 @@ class FrameworkAdapter(ABC):
 
     framework: Framework
 
+    def wrap_agent(
+        self,
+        trained: SavedAgent,
+        *,
+        tools: Tools | None = None,
+        llm: Any = None,
+        defer_below: float = 0.0,
+        **options: Any,
+    ) -> Any:
+        """Returns a trained agent as an agent of the framework.
+
+        Args:
+            trained: The trained agent.
+            tools: Its tools: AgentGym's, the framework's, plain functions, or a mapping
+                from the names of the trained tools to functions.
+            llm: A model of the framework that writes texts and takes uncertain
+                decisions. Without one, the trained agent answers in short standard
+                sentences.
+            defer_below: The `llm` decides when the confidence is below this.
+            **options: More arguments for the adapter's `make_agent`.
+        """
+        chat = ChatModel.of(trained, llm, defer_below)
+        given = live_tools(trained, tools)
+        return self.make_agent(chat, llm, given, trained.metadata, **options)
+
     @abstractmethod
-    def wrap_agent(self, trained: SavedAgent, **options: Any) -> Any:
-        """Returns a trained agent as an agent of the framework."""
+    def make_agent(
+        self,
+        chat: ChatModel,
+        llm: Any,
+        tools: list[Any],
+        about: dict[str, Any],
+        **options: Any,
+    ) -> Any:
+        """Returns an agent of the framework; see `wrap_agent`.
+
+        Args:
+            chat: Decides.
+            llm: The language model, or None.
+            tools: AgentGym's tools, the framework's or plain functions.
+            about: The trained agent's metadata.
+            **options: Arguments of the framework's agents.
+        """
 
     @abstractmethod
     def owned_tools(self, agent: Any) -> Iterable[tuple[str, Sequence[Tool]]]:

@@ -24,13 +24,10 @@ from agentgym.errors import UsageError
 from agentgym.integrations.base import (
     AgentHarness,
     FrameworkAdapter,
-    Tools,
-    live_tools,
     run_tool,
     signature_tool,
 )
 from agentgym.integrations.harness import RoutedTool
-from agentgym.policies.saved import SavedAgent
 
 _TASK = re.compile(
     r"\A\s*Current Task: (?P<text>.*?)"
@@ -47,13 +44,13 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 class CrewAIAdapter(FrameworkAdapter):
     """CrewAI: agents and crews."""
 
-    def wrap_agent(
+    def make_agent(
         self,
-        trained: SavedAgent,
+        chat: ChatModel,
+        llm: BaseLLM | None,
+        tools: list[Any],
+        about: dict[str, Any],
         *,
-        tools: Tools | None = None,
-        llm: BaseLLM | None = None,
-        defer_below: float = 0.0,
         role: str | None = None,
         goal: str | None = None,
         backstory: str | None = None,
@@ -62,26 +59,24 @@ class CrewAIAdapter(FrameworkAdapter):
         """Returns an `Agent` for tasks, crews and flows.
 
         Args:
-            trained: The trained agent.
-            tools: Its tools: AgentGym's, CrewAI's, plain functions, or a mapping from
-                the names of the trained tools to functions.
-            llm: A language model that writes texts and takes uncertain decisions.
-            defer_below: The `llm` decides when the confidence is below this.
+            chat: See `FrameworkAdapter`.
+            llm: See `FrameworkAdapter`.
+            tools: See `FrameworkAdapter`.
+            about: See `FrameworkAdapter`.
             role: Default: made from the scenario's name.
             goal: Default: a generic goal.
             backstory: Default: the scenario's system prompt.
             **options: More arguments for `Agent`.
         """
-        about = trained.metadata
         scenario = str(about.get("scenario") or "assistant").rpartition(":")[2]
-        native = [_native_tool(tool) for tool in live_tools(trained, tools)]
+        native = [_native_tool(tool) for tool in tools]
         return Agent(
             role=role or scenario.replace("_", " ").capitalize(),
             goal=goal or "Do what is asked, with the right tool and parameters",
             backstory=backstory or about.get("system_prompt") or "You use tools.",
             llm=AgentGymLLM(
                 model=MODEL,
-                chat=ChatModel.of(trained, llm, defer_below),
+                chat=chat,
                 llm=llm,
                 definitions={t.name: _definition(t).to_openai() for t in native},
             ),

@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
+_Job = tuple[T, "asyncio.Future[R]"]
 
 MAX_BATCH = 64
 MAX_WAITING = 1024
@@ -22,21 +23,6 @@ MAX_WAITING = 1024
 
 class Overloaded(Exception):
     """Too many requests are waiting."""
-
-
-class _Job(Generic[T, R]):
-    def __init__(self, item: T, future: asyncio.Future[R]) -> None:
-        self.item = item
-        self.future = future
-        self.result: R | Exception | None = None
-
-    def deliver(self) -> None:
-        if self.future.done():  # The client disconnected.
-            return
-        if isinstance(self.result, Exception):
-            self.future.set_exception(self.result)
-        else:
-            self.future.set_result(self.result)  # type: ignore[arg-type]
 
 
 class Batcher(Generic[T, R]):
@@ -97,9 +83,9 @@ class Batcher(Generic[T, R]):
             raise RuntimeError("The batcher is not running.")
         if self._queue.qsize() >= self._max_waiting:
             raise Overloaded
-        job: _Job[T, R] = _Job(item, self._loop.create_future())
-        self._queue.put(job)
-        return await job.future
+        future: asyncio.Future[R] = self._loop.create_future()
+        self._queue.put((item, future))
+        return await future
 
     def _work(self) -> None:
         assert self._loop is not None
@@ -108,7 +94,7 @@ class Batcher(Generic[T, R]):
             jobs: list[_Job[T, R]] = []
             waiting = self._queue.get()
             while waiting is not None:
-                if not waiting.future.cancelled():
+                if not waiting[1].cancelled():
                     jobs.append(waiting)
                 if len(jobs) >= self._max_batch or self._queue.empty():
                     break
@@ -117,23 +103,27 @@ class Batcher(Generic[T, R]):
             if jobs:
                 self.batches += 1
                 self.items += len(jobs)
-                self._run(jobs)
+                results = self._run([item for item, _ in jobs])
                 # Once per batch: waking the loop is expensive.
-                self._loop.call_soon_threadsafe(_deliver, jobs)
+                self._loop.call_soon_threadsafe(_deliver, jobs, results)
 
-    def _run(self, jobs: list[_Job[T, R]]) -> None:
+    def _run(self, items: list[T]) -> list[R | Exception]:
         try:
-            results = self._function([job.item for job in jobs])
-            for job, result in zip(jobs, results, strict=True):
-                job.result = result
+            results = list(self._function(items))
+            if len(results) != len(items):
+                raise ValueError(f"{len(results)} results for {len(items)} items.")
+            return results
         except Exception as error:
-            if len(jobs) == 1:
-                jobs[0].result = error
-                return
-            for job in jobs:
-                self._run([job])
+            if len(items) == 1:
+                return [error]
+            return [result for item in items for result in self._run([item])]
 
 
-def _deliver(jobs: list[_Job[T, R]]) -> None:
-    for job in jobs:
-        job.deliver()
+def _deliver(jobs: list[_Job[T, R]], results: list[R | Exception]) -> None:
+    for (_, future), result in zip(jobs, results, strict=True):
+        if future.done():  # The client disconnected.
+            continue
+        if isinstance(result, Exception):
+            future.set_exception(result)
+        else:
+            future.set_result(result)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentgym.core.task import Message
-from agentgym.core.tools import Tool
+from agentgym.core.tools import Tool, openai_call
 from agentgym.policies.base import DecisionRequest
 from agentgym.serving.errors import invalid
 from agentgym.serving.tools import NO_TOOLS, ToolCache, Tools
@@ -302,13 +302,7 @@ def _calls(given: Any, where: str) -> list[dict[str, Any]]:
             )
         if not isinstance(raw.get("id"), str):
             raise invalid(f"{where}[{i}].id must be a string.", where)
-        calls.append(
-            {
-                "id": raw["id"],
-                "type": "function",
-                "function": {"name": name, "arguments": arguments},
-            }
-        )
+        calls.append(openai_call(raw["id"], name, arguments))
     return calls
 
 

@@ -19,12 +19,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from agentgym.core.task import Message
+from agentgym.core.tools import openai_call
 from agentgym.serving.answers import DONE, Completion, choice, encode
 from agentgym.serving.errors import invalid
 
 _TEXT_PASSED_ON = "model stream stream_options stop max_tokens n user".split()
 _TEXT_REFUSED = ("best_of", "echo", "suffix", "logprobs")
 _PASSED_ON = ("model", "stream", "temperature", "top_p", "user", "parallel_tool_calls")
+_ECHOED = (
+    "instructions max_output_tokens previous_response_id temperature top_p".split()
+)
+"""Fields of the request that the response repeats."""
 _REFUSED = ("background", "conversation", "prompt", "max_tool_calls")
 
 
@@ -90,25 +95,17 @@ def input_messages(given: Any) -> list[Message]:
             content = _content(item.get("content"))
             messages.append({"role": item.get("role"), "content": content})
         elif kind == "function_call":
-            call = {
-                "id": item.get("call_id"),
-                "type": "function",
-                "function": {
-                    "name": item.get("name"),
-                    "arguments": item.get("arguments"),
-                },
-            }
+            arguments = item.get("arguments")
+            call = openai_call(item.get("call_id"), item.get("name"), arguments)
             # One decision may make several calls; they are consecutive items.
             if not messages or messages[-1]["role"] != "assistant":
                 messages.append({"role": "assistant", "content": None})
             messages[-1].setdefault("tool_calls", []).append(call)
         elif kind == "function_call_output":
+            content = _content(item.get("output"))
+            answered = item.get("call_id")
             messages.append(
-                {
-                    "role": "tool",
-                    "tool_call_id": item.get("call_id"),
-                    "content": _content(item.get("output")),
-                }
+                {"role": "tool", "tool_call_id": answered, "content": content}
             )
         elif kind != "reasoning":
             raise invalid(
@@ -158,54 +155,51 @@ def _events(
     yield {"type": "response.created", "response": opening}
     yield {"type": "response.in_progress", "response": opening}
     for index, item in enumerate(whole["output"]):
-        at = {"output_index": index, "item_id": item["id"]}
-        if item["type"] == "function_call":
-            empty: dict[str, Any] = {"arguments": ""}
-            text, kind = item["arguments"], "arguments"
-            started = "response.function_call_arguments"
-            done = {"arguments": text, "name": item["name"]}
-        else:
-            empty = {"content": []}
-            text, kind = item["content"][0]["text"], "text"
-            started = "response.output_text"
-            at["content_index"] = 0
-            done = {"text": text, "logprobs": []}
-        begun = {**item, **empty, "status": "in_progress"}
         place = {"output_index": index}
+        at = {**place, "item_id": item["id"]}
+        begun = {**item, "status": "in_progress"}
+        if item["type"] == "function_call":
+            begun["arguments"] = ""
+            inner = _call_events(item, at)
+        else:
+            begun["content"] = []
+            inner = _text_events(item["content"][0], {**at, "content_index": 0})
         yield {"type": "response.output_item.added", "item": begun, **place}
-        if kind == "text":
-            part = {**item["content"][0], "text": ""}
-            yield {"type": "response.content_part.added", "part": part, **at}
-        delta: dict[str, Any] = {"delta": text}
-        if kind == "text":
-            delta["logprobs"] = []
-        if text:
-            yield {"type": f"{started}.delta", **delta, **at}
-        yield {"type": f"{started}.done", **done, **at}
-        if kind == "text":
-            part = item["content"][0]
-            yield {"type": "response.content_part.done", "part": part, **at}
+        yield from inner
         yield {"type": "response.output_item.done", "item": item, **place}
     yield {"type": f"response.{whole['status']}", "response": whole}
 
 
+def _call_events(item: dict[str, Any], at: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    name, text = "response.function_call_arguments", item["arguments"]
+    if text:
+        yield {"type": f"{name}.delta", "delta": text, **at}
+    yield {"type": f"{name}.done", "arguments": text, "name": item["name"], **at}
+
+
+def _text_events(part: dict[str, Any], at: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    name, text = "response.output_text", part["text"]
+    empty = {**part, "text": ""}
+    yield {"type": "response.content_part.added", "part": empty, **at}
+    if text:
+        yield {"type": f"{name}.delta", "delta": text, "logprobs": [], **at}
+    yield {"type": f"{name}.done", "text": text, "logprobs": [], **at}
+    yield {"type": "response.content_part.done", "part": part, **at}
+
+
 def _head(completion: Completion, payload: dict[str, Any]) -> dict[str, Any]:
     return {
+        **{name: payload.get(name) for name in _ECHOED},
         "id": response_id(completion),
         "object": "response",
         "created_at": completion.created,
         "model": completion.model,
         "error": None,
-        "instructions": payload.get("instructions"),
-        "max_output_tokens": payload.get("max_output_tokens"),
         "metadata": payload.get("metadata") or {},
         "parallel_tool_calls": payload.get("parallel_tool_calls") is not False,
-        "previous_response_id": payload.get("previous_response_id"),
-        "temperature": payload.get("temperature"),
         "text": payload.get("text") or {"format": {"type": "text"}},
         "tool_choice": payload.get("tool_choice") or "auto",
         "tools": payload.get("tools") or [],
-        "top_p": payload.get("top_p"),
         "store": payload.get("store") is not False,
     }
 

@@ -19,16 +19,9 @@ from agentgym.core.tools import Tool
 from agentgym.episodes.chat import ChatModel
 from agentgym.errors import MissingExtraError, UsageError
 from agentgym.integrations import react
-from agentgym.integrations.base import (
-    AgentHarness,
-    FrameworkAdapter,
-    Tools,
-    live_tools,
-    run_tool,
-)
+from agentgym.integrations.base import AgentHarness, FrameworkAdapter, run_tool
 from agentgym.integrations.langchain import training
 from agentgym.integrations.langchain.model import AgentGymChat
-from agentgym.policies.saved import SavedAgent
 
 AgentType = Literal[
     "tool_calling", "zero_shot_react", "conversational_react", "structured_chat"
@@ -84,13 +77,13 @@ class LangChainAdapter(FrameworkAdapter):
     def __init__(self) -> None:
         training.note_duplicate_tools()
 
-    def wrap_agent(
+    def make_agent(
         self,
-        trained: SavedAgent,
+        chat: ChatModel,
+        llm: BaseChatModel | None,
+        tools: list[Any],
+        about: dict[str, Any],
         *,
-        tools: Tools | None = None,
-        llm: BaseChatModel | None = None,
-        defer_below: float = 0.0,
         style: Literal["graph", "executor"] = "graph",
         agent_type: AgentType = "tool_calling",
         system_prompt: str | None = None,
@@ -99,20 +92,18 @@ class LangChainAdapter(FrameworkAdapter):
         """Returns a graph, as `create_agent` makes it, or an `AgentExecutor`.
 
         Args:
-            trained: The trained agent.
-            tools: Its tools: AgentGym's, LangChain's, plain functions, or a mapping
-                from the names of the trained tools to functions.
-            llm: A chat model that writes texts and takes uncertain decisions. Without
-                one, the trained agent answers in short standard sentences.
-            defer_below: The `llm` decides when the confidence is below this.
+            chat: See `FrameworkAdapter`.
+            llm: See `FrameworkAdapter`.
+            tools: See `FrameworkAdapter`.
+            about: See `FrameworkAdapter`.
             style: "graph", or "executor" for `langchain_classic`.
             agent_type: How an executor calls tools.
             system_prompt: Default: the scenario's system prompt.
             **options: More arguments for `create_agent` or `AgentExecutor`.
         """
-        native = [_native_tool(tool) for tool in live_tools(trained, tools)]
-        prompt = system_prompt or str(trained.metadata.get("system_prompt") or "")
-        model = AgentGymChat(chat=ChatModel.of(trained, llm, defer_below), llm=llm)
+        native = [_native_tool(tool) for tool in tools]
+        prompt = system_prompt or str(about.get("system_prompt") or "")
+        model = AgentGymChat(chat=chat, llm=llm)
         if style == "graph":
             if agent_type != "tool_calling":
                 raise UsageError(

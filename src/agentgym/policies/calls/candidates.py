@@ -25,6 +25,7 @@ from agentgym.core.tools import Tool
 from agentgym.policies.calls.conversation import (
     MAX_SCHEMAS,
     Field,
+    Found,
     Part,
     Result,
     Said,
@@ -203,12 +204,20 @@ def _generate(
     if types & {"string", "integer", "number"}:
         for index in reversed(range(len(parts))):
             part = parts[index]
-            if isinstance(part, Said):
-                for value, kind, span in _found_in_text(schema, key, part):
-                    yield Candidate(value, kind, spans=[(index, span)])
-            else:
-                for value, kind, fld in _found_in_fields(schema, key, part.result):
-                    yield Candidate(value, kind, fields=[(index, fld)])
+            place = part if isinstance(part, Said) else part.result
+            if (found := place.found.get(key)) is None:
+                if isinstance(place, Said):
+                    found = list(_found_in_text(schema, place))
+                else:
+                    found = list(_found_in_fields(schema, place))
+                if len(place.found) >= MAX_SCHEMAS:
+                    place.found.clear()
+                place.found[key] = found
+            for value, kind, at in found:
+                if isinstance(at, Span):
+                    yield Candidate(value, kind, spans=[(index, at)])
+                else:
+                    yield Candidate(value, kind, fields=[(index, at)])
     if "boolean" in types:
         yield from (Candidate(value, "enum") for value in (True, False))
     if "array" in types:
@@ -219,79 +228,42 @@ def _generate(
         yield Candidate(schema["default"], "default")
     for bound in ("minimum", "maximum") if types & {"integer", "number"} else ():
         value = schema.get(bound)
-        if (
-            isinstance(value, int | float)
-            and _fits_number(schema, value)
-            and ("number" in types or _is_whole(value))
-        ):
+        if _fits_number(schema, types, value):
             yield Candidate(value, "default")
     if "null" in types:
         yield Candidate(None, "default")
 
 
-def _found_in_text(
-    schema: Mapping[str, Any], key: str, part: Said
-) -> list[tuple[Any, str, Span]]:
-    known = part.found.get(key)
-    if known is not None:
-        return known
-    found: list[tuple[Any, str, Span]] = []
+def _found_in_text(schema: Mapping[str, Any], said: Said) -> Iterator[Found]:
     types = _types(schema)
     if "string" in types:
         pattern, kind = _string_pattern(schema)
-        spans = part.phrases
+        spans = said.phrases
         if pattern is not None:
-            spans = [Span(*at, kind) for at in pattern.words(part.text)]
+            spans = [Span(*at, kind) for at in pattern.words(said.text)]
         for span in spans:
-            value = part.text[span.start : span.end]
+            value = said.text[span.start : span.end]
             if value and _fits_string(schema, value):
-                found.append((value, span.kind, span))
+                yield value, span.kind, span
     if types & {"integer", "number"}:
-        for span in part.numbers:
-            text = part.text[span.start : span.end].replace(",", "")
+        for span in said.numbers:
+            text = said.text[span.start : span.end].replace(",", "")
             number = _number(text, whole="number" not in types)
-            if number is not None and _fits_number(schema, number):
-                found.append((number, "number", span))
-    _remember(part.found, key, found)
-    return found
+            if _fits_number(schema, types, number):
+                yield number, "number", span
 
 
-def _found_in_fields(
-    schema: Mapping[str, Any], key: str, result: Result
-) -> list[tuple[Any, str, Field]]:
-    known = result.found.get(key)
-    if known is not None:
-        return known
-    found: list[tuple[Any, str, Field]] = []
+def _found_in_fields(schema: Mapping[str, Any], result: Result) -> Iterator[Found]:
     types = _types(schema)
     pattern, _ = _string_pattern(schema)
-    whole = "number" not in types
     for fld in result.fields:
         value = fld.value
         if isinstance(value, str):
-            if (
-                "string" in types
-                and value
-                and (pattern is None or pattern.fullmatch(value))
-                and _fits_string(schema, value)
-            ):
-                found.append((value, "field", fld))
-        elif (
-            isinstance(value, int | float)
-            and not isinstance(value, bool)
-            and types & {"integer", "number"}
-            and _fits_number(schema, value)
-            and (not whole or _is_whole(value))
-        ):
-            found.append((int(value) if whole else value, "field", fld))
-    _remember(result.found, key, found)
-    return found
-
-
-def _remember(known: dict[str, Any], key: str, found: Any) -> None:
-    if len(known) >= MAX_SCHEMAS:
-        known.clear()
-    known[key] = found
+            fits = pattern is None or pattern.fullmatch(value)
+            if "string" in types and value and fits and _fits_string(schema, value):
+                yield value, "field", fld
+        elif not isinstance(value, bool) and _fits_number(schema, types, value):
+            yield value if "number" in types else int(value), "field", fld
 
 
 def _fits_string(schema: Mapping[str, Any], value: str) -> bool:
@@ -301,9 +273,11 @@ def _fits_string(schema: Mapping[str, Any], value: str) -> bool:
     return kind != "pattern" or (pattern is not None and pattern.search(value))
 
 
-def _fits_number(schema: Mapping[str, Any], value: float) -> bool:
+def _fits_number(schema: Mapping[str, Any], types: frozenset[str], value: Any) -> bool:
+    if not isinstance(value, int | float) or not types & {"integer", "number"}:
+        return False
     low, high = schema.get("minimum", -1e308), schema.get("maximum", 1e308)
-    return bool(low <= value <= high)
+    return bool(low <= value <= high) and ("number" in types or _is_whole(value))
 
 
 def _is_whole(value: float) -> bool:

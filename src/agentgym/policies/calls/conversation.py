@@ -61,7 +61,7 @@ class Said:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.found: dict[str, list[tuple[Any, str, Span]]] = {}
+        self.found: dict[str, list[Found]] = {}
         """Values that a schema (by its key) finds here; see `candidates`."""
         self.vectors: dict[tuple[int, int], Any] = {}
         """Encoded spans; see `vectors.span_vector`."""
@@ -146,7 +146,7 @@ class Result:
     def __init__(self, fields: list[Field], error: str) -> None:
         self.fields = fields
         self.error = error
-        self.found: dict[str, list[tuple[Any, str, Field]]] = {}
+        self.found: dict[str, list[Found]] = {}
         """Values that a schema (by its key) finds here; see `candidates`."""
 
     @cached_property
@@ -159,6 +159,9 @@ class Result:
                 mine.update(text_words(fld.value))
         return {record: frozenset(found) for record, found in words.items()}
 
+
+Found = tuple[Any, str, Span | Field]
+"""A value that a schema finds, its kind and where it is."""
 
 NO_RESULT = Result([], "")
 
