@@ -11,12 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
-from agentgym.core.config import (
-    PolicyOptions,
-    TrainingConfig,
-    checked_options,
-    config_error,
-)
+from agentgym.core.config import TrainingConfig
+from agentgym.core.options import PolicyOptions, checked_options, config_error
 from agentgym.errors import ConfigError
 
 OPTIONS = {"patience": 2, "rate": 0.5, "strict": True, "label": "a", "free": None}
@@ -280,8 +276,8 @@ def test_yaml_says_who_set_what(tmp_path: Path) -> None:
     [
         ("scenario: [", "isn't valid YAML: line 1"),
         ("scenario: x\n  episodes: 3", "isn't valid YAML: line 2"),
-        ("- scenario", "'name: value' on a line, not list"),
-        ("just words", "'name: value' on a line, not text"),
+        ("- scenario", "'name: value' per line, not list"),
+        ("just words", "'name: value' per line, not text"),
         ("", "scenario: is required"),
         ("scenario: x\nepisodes: many", "episodes: should be a whole number"),
         ("scenario: x\nepisodes: 0", "episodes: should be greater than 0, got 0"),
@@ -341,4 +337,4 @@ def test_every_field_says_what_its_option_looks_like() -> None:
         extra = field.json_schema_extra
         assert isinstance(extra, dict), name
         assert extra["metavar"], name
-        assert set(extra) <= {"metavar", "flag", "tuned", "policy"}, name
+        assert set(extra) <= {"metavar", "flag", "tuned"}, name

@@ -14,7 +14,12 @@ import agentgym
 from agentgym.core.config import TrainingConfig
 from agentgym.engines import ENGINES, get_engine
 from agentgym.engines.base import Engine
-from agentgym.errors import MissingExtraError, PolicyNotFoundError, UsageError
+from agentgym.errors import (
+    ConfigError,
+    MissingExtraError,
+    PolicyNotFoundError,
+    UsageError,
+)
 from agentgym.policies import registry
 from agentgym.policies.base import Policy
 from agentgym.policies.planner.policy import PlannerPolicy
@@ -88,6 +93,10 @@ def classes() -> list[type[Policy]]:
     return found
 
 
+def _with(name: str, value: Any) -> TrainingConfig:
+    return TrainingConfig.from_dict({"scenario": "shop", name: value})
+
+
 def test_options_are_described() -> None:
     for policy in classes():
         for name, field in policy.policy_options.model_fields.items():
@@ -95,8 +104,8 @@ def test_options_are_described() -> None:
             if known is None:
                 assert field.description, name
             else:  # It must be one that the trainer leaves to policies.
-                extra = known.json_schema_extra
-                assert isinstance(extra, dict) and extra["policy"], name
+                with pytest.raises(ConfigError, match="doesn't use"):
+                    _with(name, known.default or "x").resolve({}, {}, {})
 
 
 def test_options_are_documented() -> None:

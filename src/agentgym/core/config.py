@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,40 +13,50 @@ from pydantic import (
     Field,
     FiniteFloat,
     PrivateAttr,
-    TypeAdapter,
     ValidationError,
     field_validator,
 )
 
-from agentgym.errors import ConfigError, did_you_mean
+from agentgym.core.options import (
+    PolicyOptions,
+    check_names,
+    checked_options,
+    config_error,
+    read_settings,
+)
+from agentgym.errors import ConfigError
 from agentgym.utils.files import atomic_write_text
-from agentgym.utils.strict_yaml import load_yaml
 
 Source = Literal["user", "engine", "scenario", "policy", "default"]
 
 _HERE = ("auto", "local")
-
-_PLAIN = {
-    "missing": "is required",
-    "int_parsing": "should be a whole number",
-    "int_type": "should be a whole number",
-    "int_from_float": "should be a whole number",
-    "float_parsing": "should be a number",
-    "float_type": "should be a number",
-    "string_type": "should be text",
-    "list_type": "should be a list",
-    "too_short": "should not be empty",
-    "string_too_short": "should not be empty",
-    "string_pattern_mismatch": "should be letters, digits, '.', '_' and '-', "
-    "beginning with a letter or digit",
-}
-"""What pydantic's kinds of error mean, in plain words; others keep its own."""
+_OF_POLICIES = {"model", "free_form_tasks"}
+"""Fields that only some policies read: those that have them in `policy_options`."""
 
 
-class PolicyOptions(BaseModel):
-    """The settings that only one policy reads: subclass it, and describe each field."""
+def _setting(
+    default: Any,
+    metavar: str,
+    description: str,
+    *,
+    flag: str | None = None,
+    tuned: bool = False,
+    **limits: Any,
+) -> Any:
+    """A field that documents itself, for people and for the command line.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    Args:
+        default: Its value, unless set.
+        metavar: Stands for its value in help texts.
+        description: Its help text.
+        flag: Its option, if that isn't called like the field.
+        tuned: Whether policies or scenarios often bring a better default.
+        limits: Those of pydantic's `Field`.
+    """
+    extra: dict[str, Any] = {"metavar": metavar}
+    extra |= {"flag": flag} if flag else {}
+    extra |= {"tuned": True} if tuned else {}
+    return Field(default, description=description, json_schema_extra=extra, **limits)
 
 
 class TrainingConfig(BaseModel):
@@ -56,10 +65,7 @@ class TrainingConfig(BaseModel):
     Extra fields are allowed: they are options of the scenario or the policy.
     `resolve` rejects those that neither reads.
 
-    Each field documents itself: `description` is also its help text on the command
-    line. `json_schema_extra` holds `metavar`; `flag`, if its option isn't called like
-    the field; `tuned`, if policies or scenarios often bring a better default than the
-    one here; and `policy`, if only some policies read it.
+    Each field documents itself; see `_setting`.
     """
 
     model_config = ConfigDict(extra="allow", validate_assignment=True)
@@ -68,226 +74,185 @@ class TrainingConfig(BaseModel):
         description="Scenario to train on: a name, or module:Class.",
         json_schema_extra={"metavar": "NAME"},
     )
-    policy: str = Field(
+    policy: str = _setting(
         "planner",
+        "NAME",
+        "Policy to train: planner, llm, or one from an installed package.",
         min_length=1,
-        description="Policy to train: planner, llm, or one from an installed package.",
-        json_schema_extra={"metavar": "NAME", "tuned": True},
+        tuned=True,
     )
-    model: str | None = Field(
+    model: str | None = _setting(
         None,
+        "NAME",
+        "Language model for policies that use one: smollm2-135m, a name on the "
+        "Hugging Face hub, or a folder. Default: smollm2-135m.",
         min_length=1,
-        description="Language model for policies that use one: smollm2-135m, a name "
-        "on the Hugging Face hub, or a folder. Default: smollm2-135m.",
-        json_schema_extra={"metavar": "NAME", "policy": True},
     )
-    engine: str = Field(
+    engine: str = _setting(
         "local",
+        "NAME",
+        "Training algorithm: local, trl, or one from an installed package.",
         min_length=1,
-        description="Training algorithm: local, trl, or one from an installed package.",
-        json_schema_extra={"metavar": "NAME"},
     )
-    episodes: int = Field(
-        10_000,
-        gt=0,
-        description="Maximum number of training episodes.",
-        json_schema_extra={"metavar": "N", "tuned": True},
+    episodes: int = _setting(
+        10_000, "N", "Maximum number of training episodes.", gt=0, tuned=True
     )
-    gpu_provider: Literal["auto", "local", "runpod", "lambda"] = Field(
-        "auto",
-        description="Where GPUs come from, for engines that use them.",
-        json_schema_extra={"metavar": "NAME", "flag": "--gpu"},
+    gpu_provider: Literal["auto", "local", "runpod", "lambda"] = _setting(
+        "auto", "NAME", "Where GPUs come from, for engines that use them.", flag="--gpu"
     )
-    learning_rate: FiniteFloat = Field(
-        3e-4,
-        gt=0,
-        description="Learning rate at the start of training.",
-        json_schema_extra={"metavar": "X", "tuned": True},
+    learning_rate: FiniteFloat = _setting(
+        3e-4, "X", "Learning rate at the start of training.", gt=0, tuned=True
     )
-    learning_rate_decay: FiniteFloat = Field(
+    learning_rate_decay: FiniteFloat = _setting(
         0.9,
+        "SHARE",
+        "Share of the learning rate removed, linearly, by the end of training.",
         ge=0,
         le=1,
-        description="Share of the learning rate removed, linearly, by the end of "
-        "training.",
-        json_schema_extra={"metavar": "SHARE"},
     )
-    discount_factor: FiniteFloat = Field(
-        0.95,
-        gt=0,
-        lt=1,
-        description="How much a reward counts for the step before it.",
-        json_schema_extra={"metavar": "X"},
+    discount_factor: FiniteFloat = _setting(
+        0.95, "X", "How much a reward counts for the step before it.", gt=0, lt=1
     )
-    group_size: int = Field(
-        8,
-        ge=2,
-        description="Episodes per task, compared with each other.",
-        json_schema_extra={"metavar": "N", "tuned": True},
+    group_size: int = _setting(
+        8, "N", "Episodes per task, compared with each other.", ge=2, tuned=True
     )
-    batch_size: int = Field(
-        16,
-        ge=1,
-        description="Maximum number of tasks per update.",
-        json_schema_extra={"metavar": "N", "tuned": True},
+    batch_size: int = _setting(
+        16, "N", "Maximum number of tasks per update.", ge=1, tuned=True
     )
-    revisit: FiniteFloat = Field(
+    revisit: FiniteFloat = _setting(
         0.33,
+        "SHARE",
+        "Share of each batch for earlier tasks, failed ones first.",
         ge=0,
         lt=1,
-        description="Share of each batch for earlier tasks, failed ones first.",
-        json_schema_extra={"metavar": "SHARE", "tuned": True},
+        tuned=True,
     )
-    credit: Literal["state", "broadcast"] = Field(
+    credit: Literal["state", "broadcast"] = _setting(
         "state",
-        description="Compare episodes of a task at the same state, or as a whole.",
-        json_schema_extra={"metavar": "state|broadcast"},
+        "state|broadcast",
+        "Compare episodes of a task at the same state, or as a whole.",
     )
-    exploration: FiniteFloat = Field(
+    exploration: FiniteFloat = _setting(
         0.1,
+        "SHARE",
+        "Share of random decisions at the start of training.",
         ge=0,
         lt=1,
-        description="Share of random decisions at the start of training.",
-        json_schema_extra={"metavar": "SHARE", "tuned": True},
+        tuned=True,
     )
-    exploration_decay: FiniteFloat = Field(
+    exploration_decay: FiniteFloat = _setting(
         0.8,
+        "SHARE",
+        "Share of the exploration removed, linearly, by the end of training.",
         ge=0,
         le=1,
-        description="Share of the exploration removed, linearly, by the end of "
-        "training.",
-        json_schema_extra={"metavar": "SHARE"},
     )
-    entropy: FiniteFloat = Field(
+    entropy: FiniteFloat = _setting(
         0.02,
+        "X",
+        "Weight of the entropy bonus at the start of training.",
         ge=0,
-        description="Weight of the entropy bonus at the start of training.",
-        json_schema_extra={"metavar": "X", "tuned": True},
+        tuned=True,
     )
-    entropy_decay: FiniteFloat = Field(
+    entropy_decay: FiniteFloat = _setting(
         1.0,
+        "SHARE",
+        "Share of the entropy bonus removed, linearly, by the end of training.",
         ge=0,
         le=1,
-        description="Share of the entropy bonus removed, linearly, by the end of "
-        "training.",
-        json_schema_extra={"metavar": "SHARE"},
     )
-    seed: int = Field(
+    seed: int = _setting(
         0,
+        "N",
+        "Random seed. The same seed gives the same trained weights.",
         ge=0,
         le=2**32 - 1,
-        description="Random seed. The same seed gives the same trained weights.",
-        json_schema_extra={"metavar": "N"},
     )
-    eval_every: int = Field(
-        1280,
-        gt=0,
-        description="Episodes between evaluations.",
-        json_schema_extra={"metavar": "N", "tuned": True},
+    eval_every: int = _setting(
+        1280, "N", "Episodes between evaluations.", gt=0, tuned=True
     )
-    eval_tasks: int = Field(
-        200,
-        gt=0,
-        description="Validation tasks per evaluation during training.",
-        json_schema_extra={"metavar": "N", "tuned": True},
+    eval_tasks: int = _setting(
+        200, "N", "Validation tasks per evaluation during training.", gt=0, tuned=True
     )
-    heldout_tasks: int = Field(
-        400,
-        gt=0,
-        description="Held-out tasks in the final evaluation.",
-        json_schema_extra={"metavar": "N", "tuned": True},
+    heldout_tasks: int = _setting(
+        400, "N", "Held-out tasks in the final evaluation.", gt=0, tuned=True
     )
-    free_form_tasks: int = Field(
+    free_form_tasks: int = _setting(
         40,
+        "N",
+        "Held-out tasks on which a language model is also measured without "
+        "constrained decoding.",
         gt=0,
-        description="Held-out tasks on which a language model is also measured "
-        "without constrained decoding.",
-        json_schema_extra={"metavar": "N", "policy": True},
     )
-    target_reliability: FiniteFloat | None = Field(
+    target_reliability: FiniteFloat | None = _setting(
         None,
+        "SHARE",
+        "Stop early once the 95% interval of validation reliability is above "
+        "this. Default: the scenario's target.",
         gt=0,
         le=1,
-        description="Stop early once the 95% interval of validation reliability is "
-        "above this. Default: the scenario's target.",
-        json_schema_extra={"metavar": "SHARE"},
     )
-    failure_budget: FiniteFloat = Field(
+    failure_budget: FiniteFloat = _setting(
         0.1,
+        "SHARE",
+        "Stop with an error if more than this share of episodes crashes.",
         ge=0,
         le=1,
-        description="Stop with an error if more than this share of episodes crashes.",
-        json_schema_extra={"metavar": "SHARE"},
     )
-    max_steps: int = Field(
-        10,
-        gt=0,
-        description="Maximum number of decisions per episode.",
-        json_schema_extra={"metavar": "N", "tuned": True},
+    max_steps: int = _setting(
+        10, "N", "Maximum number of decisions per episode.", gt=0, tuned=True
     )
-    max_mistakes: int | None = Field(
+    max_mistakes: int | None = _setting(
         None,
+        "N",
+        "End a training episode after this many wrong decisions.",
         gt=0,
-        description="End a training episode after this many wrong decisions.",
-        json_schema_extra={"metavar": "N", "tuned": True},
+        tuned=True,
     )
-    tool_timeout: FiniteFloat = Field(
-        10.0,
-        gt=0,
-        description="Maximum seconds per tool call.",
-        json_schema_extra={"metavar": "SECONDS"},
+    tool_timeout: FiniteFloat = _setting(
+        10.0, "SECONDS", "Maximum seconds per tool call.", gt=0
     )
-    agent: str | None = Field(
+    agent: str | None = _setting(
         None,
+        "MODULE:FUNCTION",
+        "Train your own agent: module:function. Separate several with commas.",
         min_length=1,
-        description="Train your own agent: module:function. Separate several with "
-        "commas.",
-        json_schema_extra={"metavar": "MODULE:FUNCTION"},
     )
-    agent_command: str | None = Field(
+    agent_command: str | None = _setting(
         None,
+        "COMMAND",
+        "Train an agent that runs as a command. Can be combined with agent.",
         min_length=1,
-        description="Train an agent that runs as a command. Can be combined with "
-        "agent.",
-        json_schema_extra={"metavar": "COMMAND"},
     )
-    framework: Literal["langchain", "autogen", "crewai"] | None = Field(
+    framework: Literal["langchain", "autogen", "crewai"] | None = _setting(
         None,
-        description="Train a default agent of this framework (langchain, autogen or "
-        "crewai) with the scenario's tools. Can be combined with agent.",
-        json_schema_extra={"metavar": "NAME"},
+        "NAME",
+        "Train a default agent of this framework (langchain, autogen or crewai) "
+        "with the scenario's tools. Can be combined with agent.",
     )
-    agent_concurrency: int = Field(
-        8,
-        gt=0,
-        description="Maximum number of agents running at the same time.",
-        json_schema_extra={"metavar": "N"},
+    agent_concurrency: int = _setting(
+        8, "N", "Maximum number of agents running at the same time.", gt=0
     )
-    agent_timeout: FiniteFloat = Field(
-        120.0,
-        gt=0,
-        description="Maximum seconds per episode of an agent.",
-        json_schema_extra={"metavar": "SECONDS"},
+    agent_timeout: FiniteFloat = _setting(
+        120.0, "SECONDS", "Maximum seconds per episode of an agent.", gt=0
     )
-    components: Annotated[list[str], Field(min_length=1)] | None = Field(
+    components: Annotated[list[str], Field(min_length=1)] | None = _setting(
         None,
-        description="Components to train, for example tool_selection. Default: those "
-        "the scenario declares.",
-        json_schema_extra={"metavar": "A,B"},
+        "A,B",
+        "Components to train, for example tool_selection. Default: those the "
+        "scenario declares.",
     )
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")] | None = (
-        Field(
-            None,
-            description="Name of the trained model. Default: the scenario's name.",
-            json_schema_extra={"metavar": "NAME"},
+        _setting(
+            None, "NAME", "Name of the trained model. Default: the scenario's name."
         )
     )
-    manual_hours: FiniteFloat = Field(
+    manual_hours: FiniteFloat = _setting(
         4.0,
+        "HOURS",
+        "Hours of manual prompt tuning that a training replaces, used to report "
+        "time savings.",
         gt=0,
-        description="Hours of manual prompt tuning that a training replaces, used to "
-        "report time savings.",
-        json_schema_extra={"metavar": "HOURS"},
     )
 
     _sources: dict[str, Source] = PrivateAttr(default_factory=dict)
@@ -433,7 +398,7 @@ class TrainingConfig(BaseModel):
         )
         for source, layer in layers:
             if source != "user":
-                _check_names(layer, fields, f"training default of the {source}")
+                check_names(layer, fields, f"training default of the {source}")
             values |= layer
             sources |= dict.fromkeys(layer, source)
         options |= {n: v for n, v in own.items() if n not in fields}
@@ -488,26 +453,7 @@ class TrainingConfig(BaseModel):
         Raises:
             ConfigError: The file cannot be read, or a setting is missing or wrong.
         """
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(
-                f"{path} cannot be read: {error.strerror or error}."
-            ) from None
-        except UnicodeDecodeError:
-            raise ConfigError(f"{path} isn't UTF-8 text.") from None
-        try:
-            values = load_yaml(text)
-        except ValueError as error:
-            raise ConfigError(f"{path} isn't valid YAML: {error}") from None
-        if values is None:
-            values = {}
-        if not isinstance(values, dict):
-            raise ConfigError(
-                f"{path} should hold settings, one 'name: value' on a line, not "
-                f"{_kind(values)}."
-            )
-        return cls._read(values, str(path))
+        return cls._read(read_settings(Path(path)), str(path))
 
     def _policy_options(self, policy_options: type[PolicyOptions]) -> dict[str, Any]:
         """The policy's own settings: the user's, else defaults."""
@@ -545,106 +491,3 @@ class TrainingConfig(BaseModel):
             if source != "default":
                 config._sources[name] = source
         return config
-
-
-_OF_POLICIES = {
-    name
-    for name, field in TrainingConfig.model_fields.items()
-    if isinstance(field.json_schema_extra, dict) and "policy" in field.json_schema_extra
-}
-"""Fields that only some policies read."""
-
-
-def checked_options(
-    defaults: Mapping[str, Any],
-    given: Mapping[str, Any],
-    *,
-    known: Iterable[str] = (),
-    where: str = "option",
-) -> dict[str, Any]:
-    """A scenario's options: the given ones, checked, and defaults for the others.
-
-    Args:
-        defaults: The options that the scenario reads.
-        given: What the user set.
-        known: Further names that a misspelt one may have meant.
-        where: What the names are called in messages.
-
-    Raises:
-        ConfigError: Nothing reads an option, or its value has the wrong type.
-    """
-    _check_names(given, {*known, *defaults}, where, unread=set(given) - set(defaults))
-    result = dict(defaults)
-    for name, value in given.items():
-        default = defaults[name]
-        if default is None:
-            result[name] = value
-            continue
-        if isinstance(value, bool) is not isinstance(default, bool):
-            raise ConfigError(
-                f"{name}: should be {_type_name(default)}, got {_shown(value)}."
-            )
-        try:
-            result[name] = TypeAdapter(type(default)).validate_python(value)
-        except ValidationError:
-            raise ConfigError(
-                f"{name}: should be {_type_name(default)}, got {_shown(value)}."
-            ) from None
-    return result
-
-
-def config_error(error: ValidationError, where: str = "") -> ConfigError:
-    """Says in one line which settings are wrong and what they should be.
-
-    Args:
-        error: What pydantic found.
-        where: The file or other place that the settings come from.
-    """
-    problems = []
-    for detail in error.errors(include_url=False):
-        field = ".".join(str(part) for part in detail["loc"]) or "settings"
-        kind = detail["type"]
-        text = re.sub(r"^(Input|Value error,|List|String) ", "", detail["msg"])
-        text = _PLAIN.get(kind, text).rstrip(".")
-        if kind not in ("missing", "value_error"):
-            text += f", got {_shown(detail['input'])}"
-        problems.append(f"{field}: {text}")
-    prefix = f"{where}: " if where else ""
-    return ConfigError(" ".join(f"{prefix}{'; '.join(problems)}.".split()))
-
-
-def _check_names(
-    given: Iterable[str],
-    known: Iterable[str],
-    where: str,
-    unread: set[str] | None = None,
-) -> None:
-    known = list(known)
-    unknown = set(given) - set(known) if unread is None else unread
-    if unknown:
-        raise ConfigError(
-            " ".join(
-                f"Unknown {where} '{name}'.{did_you_mean(name, known)}"
-                for name in sorted(unknown)
-            )
-        )
-
-
-def _type_name(default: Any) -> str:
-    names: dict[type, str] = {
-        bool: "true or false",
-        int: "a whole number",
-        float: "a number",
-        str: "text",
-    }
-    return names.get(type(default), _kind(default))
-
-
-def _kind(value: Any) -> str:
-    names: dict[type, str] = {str: "text", dict: "mapping"}
-    return names.get(type(value), type(value).__name__)
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

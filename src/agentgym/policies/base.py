@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 
-from agentgym.core.config import PolicyOptions
+from agentgym.core.options import PolicyOptions
 from agentgym.core.task import Message
 from agentgym.core.tools import Tool, ToolCall
 from agentgym.core.trajectory import Group, SampledTokens

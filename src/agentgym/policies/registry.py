@@ -16,7 +16,8 @@ from agentgym.errors import MissingExtraError, PolicyNotFoundError, UsageError
 from agentgym.utils.objects import Plugins
 
 if TYPE_CHECKING:
-    from agentgym.core.config import PolicyOptions, TrainingConfig
+    from agentgym.core.config import TrainingConfig
+    from agentgym.core.options import PolicyOptions
     from agentgym.policies.base import Policy
 
 _EXTRAS = {"torch": "llm", "transformers": "llm"}

@@ -136,7 +136,7 @@ class ScenarioRegistry:
         scenario = cls.find(ref)
         if options:
             # Imported late: it brings pydantic along.
-            from agentgym.core.config import checked_options
+            from agentgym.core.options import checked_options
 
             options = checked_options(scenario.options, options)
         if agent_tools and scenario.takes_agent_tools:

@@ -46,9 +46,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field, FiniteFloat
 
-from agentgym.core.config import PolicyOptions
 from agentgym.core.tools import FailureKind
 from agentgym.core.trajectory import Group, Step
 from agentgym.errors import TrainingDiverged
@@ -56,7 +54,7 @@ from agentgym.policies.base import UpdateStats
 from agentgym.policies.llm.adam import Adam
 from agentgym.policies.llm.engine import Branch, Engine
 from agentgym.policies.llm.lora import lora_layers
-from agentgym.policies.llm.models import EMBEDDED
+from agentgym.policies.llm.models import DEFAULTS, LlmOptions
 from agentgym.policies.llm.state import State, Trace
 from agentgym.policies.llm.trie import TOOL, VALUE
 from agentgym.policies.llm.workers import Workers, in_chunks
@@ -74,41 +72,6 @@ gradient is bounded."""
 _MAX_GRADIENT = 1.0
 _CHUNK = 384
 """Tokens in one backward pass, which bounds memory; larger states stand alone."""
-
-
-class LlmOptions(PolicyOptions):
-    """Which language model learns, and how."""
-
-    # These two are described in `TrainingConfig`.
-    model: str = EMBEDDED
-    free_form_tasks: int = 40
-    passes: int = Field(3, ge=1, description="Passes over the samples of an update.")
-    clip: FiniteFloat = Field(
-        0.3,
-        gt=0,
-        description="How far above 1 later passes count the ratio of probabilities.",
-    )
-    tasks_per_step: int = Field(
-        3,
-        ge=1,
-        description="Tasks in one optimizer step. Small models learn more from many "
-        "small steps than from few large ones.",
-    )
-    token_dropout: FiniteFloat = Field(
-        0.12,
-        ge=0,
-        lt=1,
-        description="Share of the conversation's tokens hidden from each pass.",
-    )
-    format_weight: FiniteFloat = Field(
-        1.0,
-        ge=0,
-        description="Weight of the format loss, which makes the model useful without "
-        "constrained decoding.",
-    )
-
-
-DEFAULTS = LlmOptions()
 
 
 @dataclass(slots=True, eq=False)

@@ -23,6 +23,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import Field, FiniteFloat
+
+from agentgym.core.options import PolicyOptions
 from agentgym.errors import AssetError, FormatError, MissingExtraError
 from agentgym.utils.assets import Asset, DownloadProgress, fetch
 from agentgym.utils.files import file_lock, user_cache_dir
@@ -53,6 +56,41 @@ _SMOLLM2 = Asset(
 _LOCK_TIMEOUT_SECONDS = 1800.0
 # Nothing else is needed to run a causal language model; pickles are not wanted.
 _HUB_FILES = ("*.json", "*.safetensors", "*.model", "*.jinja", "merges.txt")
+
+
+class LlmOptions(PolicyOptions):
+    """Which language model learns, and how."""
+
+    # These two are described in `TrainingConfig`.
+    model: str = EMBEDDED
+    free_form_tasks: int = 40
+    passes: int = Field(3, ge=1, description="Passes over the samples of an update.")
+    clip: FiniteFloat = Field(
+        0.3,
+        gt=0,
+        description="How far above 1 later passes count the ratio of probabilities.",
+    )
+    tasks_per_step: int = Field(
+        3,
+        ge=1,
+        description="Tasks in one optimizer step. Small models learn more from many "
+        "small steps than from few large ones.",
+    )
+    token_dropout: FiniteFloat = Field(
+        0.12,
+        ge=0,
+        lt=1,
+        description="Share of the conversation's tokens hidden from each pass.",
+    )
+    format_weight: FiniteFloat = Field(
+        1.0,
+        ge=0,
+        description="Weight of the format loss, which makes the model useful without "
+        "constrained decoding.",
+    )
+
+
+DEFAULTS = LlmOptions()
 
 
 def require_torch() -> None:

@@ -6,7 +6,6 @@ allow: see `options`, `trie` and `engine`. It learns by `learner`.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -30,12 +29,19 @@ from agentgym.policies.base import (
 )
 from agentgym.policies.calibration import Calibration
 from agentgym.policies.calls.conversation import Called, Reader
+from agentgym.policies.files import PolicyFiles
 from agentgym.policies.llm.cache import PrefixCache, Segment
 from agentgym.policies.llm.engine import Branch, Engine
 from agentgym.policies.llm.hardware import best_device, half_pays, memory_told, peak_mb
-from agentgym.policies.llm.learner import DEFAULTS, Learner, LlmOptions
+from agentgym.policies.llm.learner import Learner
 from agentgym.policies.llm.lora import lora_arrays, set_lora_arrays
-from agentgym.policies.llm.models import EMBEDDED, find_model, load_model
+from agentgym.policies.llm.models import (
+    DEFAULTS,
+    EMBEDDED,
+    LlmOptions,
+    find_model,
+    load_model,
+)
 from agentgym.policies.llm.options import Option, ToolSet
 from agentgym.policies.llm.prompt import ChatFormat
 from agentgym.policies.llm.state import (
@@ -49,15 +55,14 @@ from agentgym.policies.llm.state import (
 )
 from agentgym.policies.llm.trie import TOOL
 from agentgym.policies.llm.workers import Workers, in_chunks
-from agentgym.utils.files import atomic_write_bytes
 
 if TYPE_CHECKING:
     from agentgym.policies.llm.free_form import FreeForm
     from agentgym.utils.assets import DownloadProgress
 
-FORMAT = "agentgym-llm"
-FORMAT_VERSION = 1
-
+_FILES = PolicyFiles(
+    "language-model policy", "agentgym-llm", 1, "llm.json", "adapter.safetensors"
+)
 _LEARNING_LAYERS = 10
 _RANK = 16
 _CACHE_BYTES = 1 << 29
@@ -435,20 +440,13 @@ class LlmPolicy(Policy):
 
     def save(self, folder: Path) -> None:
         """Writes `adapter.safetensors` and `llm.json`."""
-        from safetensors.numpy import save
-
-        about = {
-            "format": FORMAT,
-            "version": FORMAT_VERSION,
+        facts = {
             "model": self.model_name,
             "fingerprint": self.engine.fingerprint(),
             "seed": self.seed,
             "calibration": [self.calibration.slope, self.calibration.offset],
         }
-        atomic_write_bytes(
-            folder / "adapter.safetensors", save(lora_arrays(self.engine.model))
-        )
-        atomic_write_bytes(folder / "llm.json", json.dumps(about, indent=1).encode())
+        _FILES.write(folder, facts, lora_arrays(self.engine.model))
 
     @classmethod
     def load(cls, folder: Path) -> LlmPolicy:
@@ -458,31 +456,15 @@ class LlmPolicy(Policy):
             FormatError: The files are missing, damaged or from another version.
             AssetError: The model that it was trained from isn't available.
         """
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
-
-        try:
-            about = json.loads((folder / "llm.json").read_text(encoding="utf-8"))
-            if about.get("format") != FORMAT or about.get("version") != FORMAT_VERSION:
+        with _FILES.read(folder) as (facts, arrays):
+            policy = cls(str(facts["model"]), int(facts["seed"]))
+            if policy.engine.fingerprint() != facts["fingerprint"]:
                 raise FormatError(
-                    f"{folder} doesn't contain a language-model policy of format "
-                    f"version {FORMAT_VERSION}. Train it again with this version."
-                )
-            arrays = load_file(folder / "adapter.safetensors")
-            policy = cls(str(about["model"]), int(about["seed"]))
-            if policy.engine.fingerprint() != about["fingerprint"]:
-                raise FormatError(
-                    f"{folder} was trained from another model than '{about['model']}' "
+                    f"{folder} was trained from another model than '{facts['model']}' "
                     "is now. Restore the original model."
                 )
             set_lora_arrays(policy.engine.model, arrays)
-            policy.calibration = Calibration(*map(float, about["calibration"]))
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-            raise FormatError(
-                f"Cannot read the language-model policy in {folder} "
-                f"({type(error).__name__}: {error}). Restore its files, or train it "
-                "again."
-            ) from None
+            policy.calibration = Calibration(*map(float, facts["calibration"]))
         policy.engine.version += 1
         policy._forget()
         return policy

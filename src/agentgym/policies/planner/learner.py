@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field, FiniteFloat
 
-from agentgym.core.config import PolicyOptions
+from agentgym.core.options import PolicyOptions
 from agentgym.core.rewards import argument_advantage
 from agentgym.core.trajectory import Group
 from agentgym.errors import TrainingDiverged

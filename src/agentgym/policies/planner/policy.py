@@ -36,6 +36,7 @@ from agentgym.policies.calls.conversation import (
     closing_words,
     content_text,
 )
+from agentgym.policies.files import PolicyFiles
 from agentgym.policies.planner.encoder import MINILM, WIDTH, SentenceEncoder
 from agentgym.policies.planner.factors import (
     ABOUT,
@@ -53,10 +54,10 @@ from agentgym.policies.planner.heads import NO_ROW, Array
 from agentgym.policies.planner.learner import DEFAULTS, Learner, PlannerOptions
 from agentgym.policies.planner.text_cache import TextCache
 from agentgym.policies.planner.toolset import ABSENT, ASK, FINISH, ToolSet
-from agentgym.utils.files import atomic_write_bytes
 
-FORMAT = "agentgym-planner"
-FORMAT_VERSION = 5
+_FILES = PolicyFiles(
+    "planner", "agentgym-planner", 5, "planner.json", "planner.safetensors"
+)
 
 _LAYERS = 4
 """Of the encoder's six: a third less is computed, and what is learned carries over to
@@ -368,8 +369,6 @@ class PlannerPolicy(Policy):
 
     def save(self, folder: Path) -> None:
         """Writes `planner.safetensors` and `planner.json`."""
-        from safetensors.numpy import save
-
         arrays = {
             f"{name}.{key}": np.ascontiguousarray(
                 array[: len(self.slots[name])]
@@ -379,16 +378,11 @@ class PlannerPolicy(Policy):
             for name, head in self.heads.by_name.items()
             for key, array in head.parameters.arrays.items()
         }
-        about = {
-            "format": FORMAT,
-            "version": FORMAT_VERSION,
+        facts = {
             "slots": self.slots,
             "calibration": [self.calibration.slope, self.calibration.offset],
         }
-        atomic_write_bytes(folder / "planner.safetensors", save(arrays))
-        atomic_write_bytes(
-            folder / "planner.json", json.dumps(about, indent=1).encode()
-        )
+        _FILES.write(folder, facts, arrays)
 
     @classmethod
     def load(cls, folder: Path) -> PlannerPolicy:
@@ -397,31 +391,16 @@ class PlannerPolicy(Policy):
         Raises:
             FormatError: The files are missing, damaged or from another version.
         """
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
-
-        try:
-            about = json.loads((folder / "planner.json").read_text(encoding="utf-8"))
-            if about.get("format") != FORMAT or about.get("version") != FORMAT_VERSION:
-                raise FormatError(
-                    f"{folder} doesn't contain a planner of format version "
-                    f"{FORMAT_VERSION}. Train it again with this version of AgentGym."
-                )
-            flat = load_file(folder / "planner.safetensors")
+        with _FILES.read(folder) as (facts, arrays):
             policy = cls()
             weights: dict[str, dict[str, Any]] = {
                 name: {} for name in policy.heads.by_name
             }
-            for key, array in flat.items():
+            for key, array in arrays.items():
                 name, _, rest = key.partition(".")
                 weights[name][rest] = array
-            policy._load_weights(about["slots"], weights)
-            policy.calibration = Calibration(*map(float, about["calibration"]))
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-            raise FormatError(
-                f"Cannot read the planner in {folder} ({type(error).__name__}: "
-                f"{error}). Restore its files, or train it again."
-            ) from None
+            policy._load_weights(facts["slots"], weights)
+            policy.calibration = Calibration(*map(float, facts["calibration"]))
         return policy
 
     # -----------------------------------------------------------------------------
