@@ -40,7 +40,8 @@ class Room:
 
 
 def read_map(page: Path) -> list[Room]:
-    rows = [line.split("|")[1:4] for line in page.read_text().splitlines()]
+    section = page.read_text().partition("\n## The rooms\n")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1:4] for line in section.splitlines()]
     table = [
         (re.findall(r"`([\w/]+)`", row[0]), re.findall(r"`(\w+)`", row[2]))
         for row in rows

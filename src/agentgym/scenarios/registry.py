@@ -60,43 +60,44 @@ class ScenarioInfo:
 
 
 BUILTIN = {
-    "customer_support": ScenarioInfo(
-        name="customer_support",
-        description=(
-            "Service desk of an online shop: orders, refunds, accounts, how-tos"
+    info.name: info
+    for info in (
+        ScenarioInfo(
+            "customer_support",
+            "Service desk of an online shop: orders, refunds, accounts, how-tos",
+            "easy",
+            "about a minute",
+            "agentgym.scenarios.customer_support.scenario:CustomerSupport",
         ),
-        difficulty="easy",
-        estimated_time="about a minute",
-        path="agentgym.scenarios.customer_support.scenario:CustomerSupport",
-    ),
-    "code_review": ScenarioInfo(
-        name="code_review",
-        description="Reviews Python code: bugs, speed, security, style",
-        difficulty="medium",
-        estimated_time="two minutes",
-        path="agentgym.scenarios.code_review.scenario:CodeReview",
-    ),
-    "data_analysis": ScenarioInfo(
-        name="data_analysis",
-        description="Analyses data files: filters, groups, statistics, charts",
-        difficulty="medium",
-        estimated_time="three minutes",
-        path="agentgym.scenarios.data_analysis.scenario:DataAnalysis",
-    ),
-    "service_desks": ScenarioInfo(
-        name="service_desks",
-        description="32 desks with 380 tools, from clinic to town hall; unseen tools",
-        difficulty="hard",
-        estimated_time="two minutes",
-        path="agentgym.scenarios.service_desks.scenario:ServiceDesks",
-    ),
-    "task_file": ScenarioInfo(
-        name="task_file",
-        description="Your own tasks, from a JSON Lines file (train --tasks FILE)",
-        difficulty="medium",
-        estimated_time="minutes",
-        path="agentgym.scenarios.task_file.scenario:TaskFile",
-    ),
+        ScenarioInfo(
+            "code_review",
+            "Reviews Python code: bugs, speed, security, style",
+            "medium",
+            "two minutes",
+            "agentgym.scenarios.code_review.scenario:CodeReview",
+        ),
+        ScenarioInfo(
+            "data_analysis",
+            "Analyses data files: filters, groups, statistics, charts",
+            "medium",
+            "three minutes",
+            "agentgym.scenarios.data_analysis.scenario:DataAnalysis",
+        ),
+        ScenarioInfo(
+            "service_desks",
+            "32 desks with 380 tools, from clinic to town hall; unseen tools",
+            "hard",
+            "two minutes",
+            "agentgym.scenarios.service_desks.scenario:ServiceDesks",
+        ),
+        ScenarioInfo(
+            "task_file",
+            "Your own tasks, from a JSON Lines file (train --tasks FILE)",
+            "medium",
+            "minutes",
+            "agentgym.scenarios.task_file.scenario:TaskFile",
+        ),
+    )
 }
 """The scenarios that come with AgentGym. A test keeps them equal to the classes."""
 
