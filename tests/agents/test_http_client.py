@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -126,7 +127,7 @@ def test_lines_as_they_come() -> None:
 
 def test_an_answer_that_is_given_up() -> None:
     async def use(client: HttpClient) -> bytes:
-        async with await client.post("/x", b"") as response:
+        with contextlib.closing(await client.post("/x", b"")) as response:
             assert response.status == 200
         return await _whole(client)
 

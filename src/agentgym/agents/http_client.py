@@ -16,7 +16,7 @@ from collections.abc import (
     Callable,
     Mapping,
 )
-from typing import Self, TypeVar
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 T = TypeVar("T")
@@ -127,12 +127,6 @@ class HttpResponse:
         self.headers = headers
         self._connection: _Connection | None = connection
         self._keep = keep
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *problem: object) -> None:
-        self.close()
 
     async def read(self) -> bytes:
         """Returns the whole body.

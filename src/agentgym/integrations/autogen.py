@@ -192,9 +192,7 @@ class AgentGymClient(models.ChatCompletionClient):
         """All tokens so far."""
         return self._usage
 
-    def total_usage(self) -> RequestUsage:
-        """All tokens so far."""
-        return self._usage
+    total_usage = actual_usage
 
     def count_tokens(
         self, messages: Sequence[LLMMessage], *, tools: Sequence[Any] = ()

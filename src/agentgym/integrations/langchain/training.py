@@ -229,11 +229,14 @@ def route_models() -> None:
     that a tool makes to a model are not redirected: tools run outside the agent's
     context.
     """
-    generate, agenerate = BaseChatModel.generate, BaseChatModel.agenerate
-    stream, astream = BaseChatModel.stream, BaseChatModel.astream
 
-    def answers(
-        harness: _LangChainHarness, conversations: Any, stop: Any, options: Any
+    def generate(
+        harness: _LangChainHarness,
+        model: BaseChatModel,
+        conversations: Any,
+        stop: Any = None,
+        callbacks: Any = None,
+        **options: Any,
     ) -> LLMResult:
         made = []
         for messages in conversations:
@@ -242,40 +245,29 @@ def route_models() -> None:
             made.append(result_of(asked.message(decided)).generations)
         return LLMResult(generations=made)
 
-    @functools.wraps(generate)
-    def routed_generate(
-        self: Any, messages: Any, stop: Any = None, callbacks: Any = None, **kw: Any
-    ) -> LLMResult:
+    async def agenerate(harness: _LangChainHarness, *given: Any, **kw: Any) -> Any:
+        return await asyncio.to_thread(generate, harness, *given, **kw)
+
+    def stream(_: Any, model: BaseChatModel, *given: Any, **kw: Any) -> Iterator[Any]:
+        yield model.invoke(*given, **kw)
+
+    async def astream(
+        _: Any, model: BaseChatModel, *given: Any, **kw: Any
+    ) -> AsyncIterator[Any]:
+        yield await model.ainvoke(*given, **kw)
+
+    for routed in (generate, agenerate, stream, astream):
+        _route_method(routed)
+
+
+def _route_method(routed: Callable[..., Any]) -> None:
+    original = getattr(BaseChatModel, routed.__name__)
+
+    @functools.wraps(original)
+    def method(self: Any, *given: Any, **kw: Any) -> Any:
         harness = _HARNESS.get()
         if harness is None:
-            return generate(self, messages, stop, callbacks, **kw)
-        return answers(harness, messages, stop, kw)
+            return original(self, *given, **kw)
+        return routed(harness, self, *given, **kw)
 
-    @functools.wraps(agenerate)
-    async def routed_agenerate(
-        self: Any, messages: Any, stop: Any = None, callbacks: Any = None, **kw: Any
-    ) -> LLMResult:
-        harness = _HARNESS.get()
-        if harness is None:
-            return await agenerate(self, messages, stop, callbacks, **kw)
-        return await asyncio.to_thread(answers, harness, messages, stop, kw)
-
-    @functools.wraps(stream)
-    def routed_stream(self: Any, *given: Any, **kw: Any) -> Iterator[Any]:
-        if _HARNESS.get() is None:
-            yield from stream(self, *given, **kw)
-        else:
-            yield self.invoke(*given, **kw)
-
-    @functools.wraps(astream)
-    async def routed_astream(self: Any, *given: Any, **kw: Any) -> AsyncIterator[Any]:
-        if _HARNESS.get() is None:
-            async for chunk in astream(self, *given, **kw):
-                yield chunk
-        else:
-            yield await self.ainvoke(*given, **kw)
-
-    BaseChatModel.generate = routed_generate
-    BaseChatModel.agenerate = routed_agenerate
-    BaseChatModel.stream = routed_stream
-    BaseChatModel.astream = routed_astream
+    setattr(BaseChatModel, routed.__name__, method)
