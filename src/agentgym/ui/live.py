@@ -11,13 +11,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from agentgym.core import events
-from agentgym.runs.view import RunView
-from agentgym.ui.charts import UNICODE, Glyphs, Point, legend, line_chart
-from agentgym.ui.tables import (
+from agentgym.core.tables import (
     bounds,
     duration,
     failure_line,
@@ -25,6 +22,8 @@ from agentgym.ui.tables import (
     rate,
     share,
 )
+from agentgym.runs.view import RunView
+from agentgym.ui.charts import UNICODE, Glyphs, Point, legend, line_chart
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -48,12 +47,7 @@ class PlainView:
         """Nothing to set up."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *problem: object) -> None:
         """Nothing to clear away."""
 
     def __call__(self, said: Said) -> None:
@@ -117,12 +111,7 @@ class LiveView:
         self.draw()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *problem: object) -> None:
         """Leaves the last picture on the screen."""
         self._live.transient = False
         self.draw()
