@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -186,22 +187,27 @@ def test_metrics_cannot_be_changed() -> None:
         metrics().tasks = 3  # type: ignore[misc]
 
 
-def test_summary_states_what_savings_are_counted_against() -> None:
-    rows = {row.label: row for row in result().summary()}
-    assert rows["Tool reliability"].before == "10.0% (85.0 to 93.0)"
-    assert rows["Tool reliability"].after == "90.0% (85.0 to 93.0)"
+def printed(made: TrainingResult) -> dict[str, list[str]]:
+    """The columns of a printed result, by the first one."""
+    lines = [re.split(r"  +", line) for line in str(made).splitlines()]
+    return {line[0]: line[1:] for line in lines}
+
+
+def test_a_printed_result_states_what_savings_are_counted_against() -> None:
+    rows = printed(result())
+    assert rows["tool reliability"] == ["10.0% [85.0, 93.0]", "90.0% [85.0, 93.0]"]
     # Nothing was solved before: what was spent is only a lower bound.
-    assert rows["Cost per solved task"].before == "at least $0.000250"
-    assert rows["Cost per solved task"].after == "$0.000250"
-    assert rows["Time savings (against 4 h by hand)"].after == "99.0%"
-    assert rows["Cost reduction"] == ("Cost reduction", "", "50.0%")
-    assert rows["Response time per task"].after == "12.3 ms"
+    assert rows["cost per solved task"] == ["over $0.00025", "$0.00025 (-50%)"]
+    assert rows["response time"][1] == "12.3 ms"
+    saved = str(result()).splitlines()[-1]
+    assert "99.00%" in saved
+    assert "against 4 h" in saved
 
 
-def test_summary_has_the_scenarios_own_figures() -> None:
+def test_a_printed_result_has_the_scenarios_own_figures() -> None:
     own = {"joy": {"value": 0.5, "low": 0.4, "high": 0.6, "tasks": 9}}
-    rows = {row.label: row for row in result(metrics=metrics(measures=own)).summary()}
-    assert rows["Joy"][1:] == ("", "50.0% (40.0 to 60.0)")
+    rows = printed(result(metrics=metrics(measures=own)))
+    assert rows["joy"] == ["-", "50.0% [40.0, 60.0]"]
 
 
 def test_results_from_before_own_figures_are_read() -> None:
@@ -210,7 +216,7 @@ def test_results_from_before_own_figures_are_read() -> None:
     assert TrainingMetrics.from_dict(values) == metrics()
 
 
-def test_summary_leaves_out_what_was_not_measured() -> None:
-    rows = {row.label: row for row in result(metrics=metrics()).summary()}
-    assert rows["Cost reduction"].after == ""
-    assert rows["Training time"].after == "0.0 ms"
+def test_a_printed_result_leaves_out_what_was_not_measured() -> None:
+    made = result(metrics=metrics())
+    assert "(" not in printed(made)["cost per solved task"][1]
+    assert "Time saved" not in str(made)

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
     from agentgym.core.events import Listener
     from agentgym.core.result import TrainingResult
+    from agentgym.core.tables import Table
     from agentgym.core.trained_agent import TrainedAgent
     from agentgym.runs.view import RunView
     from agentgym.store import Store
     from agentgym.ui.charts import Glyphs
-    from agentgym.ui.tables import Table
     from agentgym.utils.assets import DownloadProgress
 
 Options = dict[str, Any]
@@ -230,8 +230,8 @@ def _print_table(
     *,
     stderr: bool,
 ) -> None:
+    from agentgym.core.tables import before_after, duration, time_savings
     from agentgym.training.evaluation import PRICES
-    from agentgym.ui.tables import before_after, duration, time_savings
 
     metrics, baseline = result.metrics.to_dict(), result.baseline.to_dict()
     stream = sys.stderr if stderr else sys.stdout

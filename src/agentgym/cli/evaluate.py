@@ -21,7 +21,7 @@ from agentgym.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from agentgym.ui.tables import Table
+    from agentgym.core.tables import Table
 
 app = single_command()
 
@@ -115,35 +115,18 @@ def evaluate(
 
 
 def _figures(metrics: dict[str, Any]) -> Table:
-    from agentgym.ui import tables
+    from agentgym.core import tables
 
     rows = [
-        ("tool reliability", tables.rate(metrics, "tool_reliability")),
-        *_free_form(metrics),
-        ("task success", tables.rate(metrics, "task_success")),
-        *(
-            (name.replace("_", " "), tables.measure(metrics, name))
-            for name in metrics["measures"]
-        ),
-        ("tokens per task", tables.number(metrics["avg_tokens_used"])),
-        ("cost per solved task", tables.solved_cost(metrics)),
-        ("response time", tables.milliseconds(metrics["avg_response_time"])),
-        ("calibration error", tables.share(metrics["calibration_error"])),
+        (label, tables.figure(metrics, name))
+        for name, label in tables.figures(metrics).items()
     ]
+    rows.append(("calibration error", tables.share(metrics["calibration_error"])))
     return tables.Table(("figure", "value [95% interval]"), rows)
 
 
-def _free_form(metrics: dict[str, Any]) -> list[tuple[str, str]]:
-    from agentgym.ui.tables import rate
-
-    if metrics.get("free_form_reliability") is None:
-        return []
-    label = f"free-form, {metrics['free_form_tasks']} tasks"
-    return [(label, rate(metrics, "free_form_reliability"))]
-
-
 def _tools(per_tool: dict[str, dict[str, int]]) -> Table:
-    from agentgym.ui.tables import Table, share
+    from agentgym.core.tables import Table, share
 
     rows = [
         (

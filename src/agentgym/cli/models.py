@@ -62,7 +62,7 @@ def pull(
 @app.command("list", cls=Command)
 def list_(home_folder: HomeOption = None, json: JsonOption = False) -> None:
     """List all models and versions."""
-    from agentgym.ui.tables import Table, ago, rate
+    from agentgym.core.tables import Table, ago, rate
 
     with open_store() as store:
         models = store.list_models()
@@ -93,7 +93,7 @@ def show(
     model: ModelArgument, home_folder: HomeOption = None, json: JsonOption = False
 ) -> None:
     """Show a model: its folder, its training and its metrics."""
-    from agentgym.ui.tables import before_after, time_savings
+    from agentgym.core.tables import before_after, time_savings
 
     with open_store() as store:
         row = store.get_model(model)
@@ -203,7 +203,7 @@ def _measured_on_the_same_tasks(models: Sequence[ModelRow]) -> bool:
 
 
 def _comparison(models: Sequence[ModelRow]) -> Any:
-    from agentgym.ui import tables
+    from agentgym.core import tables
 
     measured = [_metrics(model) for model in models]
     configs = [model.metadata.get("config") or {} for model in models]
@@ -211,16 +211,9 @@ def _comparison(models: Sequence[ModelRow]) -> Any:
         ("scenario", *(str(model.metadata.get("scenario")) for model in models)),
         ("seed", *(str(config.get("seed")) for config in configs)),
         ("episodes", *(tables.number(m.get("episodes_completed")) for m in measured)),
-        ("tool reliability", *(tables.rate(m, "tool_reliability") for m in measured)),
-        ("task success", *(tables.rate(m, "task_success") for m in measured)),
-        (
-            "tokens per task",
-            *(tables.number(m.get("avg_tokens_used")) for m in measured),
-        ),
-        ("cost per solved task", *map(tables.solved_cost, measured)),
-        (
-            "response time",
-            *(tables.milliseconds(m.get("avg_response_time")) for m in measured),
+        *(
+            (label, *(tables.figure(metrics, name) for metrics in measured))
+            for name, label in tables.figures({}).items()
         ),
         (
             "training time",

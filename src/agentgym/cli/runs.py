@@ -59,9 +59,9 @@ def list_(
     json: JsonOption = False,
 ) -> None:
     """List runs, the newest first."""
+    from agentgym.core.tables import Table, ago, share
     from agentgym.runs.view import CURVE, view_of
     from agentgym.ui.charts import sparkline
-    from agentgym.ui.tables import Table, ago, share
 
     with open_store() as store:
         runs = store.list_runs(limit)
@@ -327,9 +327,9 @@ def _facts(run: RunRow) -> dict[str, Any]:
 
 
 def _print_run(run: RunRow, view: RunView) -> None:
+    from agentgym.core.tables import before_after, duration, time_savings
     from agentgym.ui.charts import legend, line_chart
     from agentgym.ui.live import curve, untrained
-    from agentgym.ui.tables import before_after, duration, time_savings
 
     took = (run.finished_at or time.time()) - run.created_at
     print(f"Run {run.id}: {run.scenario}, policy {run.policy}, seed {run.seed}")
@@ -411,7 +411,7 @@ def _when(at: float) -> str:
 
 
 def _print_episodes(episodes: list[dict[str, Any]], *, solved: bool) -> None:
-    from agentgym.ui.tables import episode_lines
+    from agentgym.core.tables import episode_lines
 
     if not episodes:
         kind, other = ("solved", "") if solved else ("failed", " Try --solved.")

@@ -31,8 +31,8 @@ def list_(json: JsonOption = False) -> None:
     """List the available scenarios."""
     import dataclasses
 
+    from agentgym.core.tables import Table
     from agentgym.scenarios.registry import ScenarioRegistry
-    from agentgym.ui.tables import Table
 
     found = ScenarioRegistry.list()
     if json:

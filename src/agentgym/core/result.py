@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from agentgym.core.metrics import (
     Interval,
@@ -20,21 +20,14 @@ from agentgym.core.metrics import (
     clean,
     wrong_type,
 )
+from agentgym.core.tables import before_after, time_savings
 from agentgym.errors import FormatError
 from agentgym.utils.files import atomic_write_text
 
-__all__ = ["Interval", "SummaryRow", "TrainingMetrics", "TrainingResult"]
+__all__ = ["Interval", "TrainingMetrics", "TrainingResult"]
 
 FORMAT = "agentgym-result"
 VERSION = 1
-
-
-class SummaryRow(NamedTuple):
-    """One line of a before/after table, as text; "" where nothing was measured."""
-
-    label: str
-    before: str
-    after: str
 
 
 @dataclass(slots=True)
@@ -126,59 +119,11 @@ class TrainingResult:
         except FormatError as error:
             raise FormatError(f"{path}: {error}") from None
 
-    def summary(self) -> list[SummaryRow]:
-        """Rows of a before/after table: the untrained policy, then the trained one."""
-        before, after = self.baseline, self.metrics
-        return [
-            SummaryRow(
-                "Tool reliability",
-                _share(before.tool_reliability, before.tool_reliability_interval),
-                _share(after.tool_reliability, after.tool_reliability_interval),
-            ),
-            *self._free_form(),
-            SummaryRow(
-                "Task success",
-                _share(before.task_success, before.task_success_interval),
-                _share(after.task_success, after.task_success_interval),
-            ),
-            *(
-                SummaryRow(
-                    name.replace("_", " ").capitalize(),
-                    _measure(before, name),
-                    _measure(after, name),
-                )
-                for name in after.measures
-            ),
-            SummaryRow(
-                "Tokens per task",
-                f"{before.avg_tokens_used:,.0f}",
-                f"{after.avg_tokens_used:,.0f}",
-            ),
-            SummaryRow(
-                "Response time per task",
-                _seconds(before.avg_response_time),
-                _seconds(after.avg_response_time),
-            ),
-            SummaryRow("Cost per solved task", _dollars(before), _dollars(after)),
-            SummaryRow("Cost reduction", "", _share(after.cost_reduction)),
-            SummaryRow(
-                f"Time savings (against {after.manual_hours:g} h by hand)",
-                "",
-                _share(after.time_savings),
-            ),
-            SummaryRow("Episodes", "", f"{after.episodes_completed:,}"),
-            SummaryRow("Training time", "", _seconds(after.total_training_time)),
-            SummaryRow("Held-out tasks", f"{before.tasks:,}", f"{after.tasks:,}"),
-        ]
-
-    def _free_form(self) -> list[SummaryRow]:
-        if self.metrics.free_form_reliability is None:
-            return []
-        before, after = (
-            _share(m.free_form_reliability, m.free_form_reliability_interval)
-            for m in (self.baseline, self.metrics)
-        )
-        return [SummaryRow("Free-form reliability", before, after)]
+    def __str__(self) -> str:
+        """The untrained and the trained policy beside each other, as a table."""
+        before, after = self.baseline.to_dict(), self.metrics.to_dict()
+        table = before_after(before, after, {}).plain()
+        return f"{self.model}, run {self.run_id}\n{table}\n{time_savings(after, {})}"
 
 
 _KINDS: dict[str, type] = {
@@ -188,27 +133,3 @@ _KINDS: dict[str, type] = {
     "history": list,
 }
 _KIND_NAMES: dict[type, str] = {str: "text", list: "a list", dict: "a mapping"}
-
-
-def _share(value: float | None, interval: Interval | None = None) -> str:
-    if value is None:
-        return ""
-    if interval is None:
-        return f"{value:.1%}"
-    return f"{value:.1%} ({100 * interval.low:.1f} to {100 * interval.high:.1f})"
-
-
-def _measure(metrics: TrainingMetrics, name: str) -> str:
-    found = metrics.measures.get(name)
-    if found is None:
-        return ""
-    return _share(found["value"], Interval(found["low"], found["high"]))
-
-
-def _dollars(metrics: TrainingMetrics) -> str:
-    least = "at least " if metrics.task_success == 0 else ""
-    return f"{least}${metrics.cost_per_solved_task:.6f}"
-
-
-def _seconds(value: float) -> str:
-    return f"{1000 * value:.1f} ms" if value < 1 else f"{value:.1f} s"

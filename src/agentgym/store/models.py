@@ -10,7 +10,6 @@ import contextlib
 import os
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from agentgym.errors import ConfigError, ModelNotFoundError, StoreError
 from agentgym.store import processes
 from agentgym.store.artifacts import ArtifactStore, draft_of
 from agentgym.store.files import file_errors
-from agentgym.store.rows import ModelDraft, ModelRow, full_name, split_reference
+from agentgym.store.rows import ModelDraft, ModelRow, ModelVersion, split_reference
 
 if TYPE_CHECKING:
     from agentgym.store.database import Database
@@ -68,12 +67,8 @@ class ModelRegistry:
         with file_errors(self.models_dir):
             self.models_dir.mkdir(parents=True, exist_ok=True)
             minor = self._reserve(name, run_id)
-        draft = ModelDraft(
-            name,
-            minor,
-            folder=draft_of(self._path(name, minor)),
-            path=self._path(name, minor),
-        )
+        path = self._path(name, minor)
+        draft = ModelDraft(name, minor, draft_of(path), path)
         try:
             with file_errors(draft.folder):
                 draft.folder.mkdir()
@@ -124,11 +119,7 @@ class ModelRegistry:
         """
         name, minor = split_reference(ref)
         models = self.list_models()
-        fitting = [
-            model
-            for model in models
-            if model.name == name and minor in (None, model.minor)
-        ]
+        fitting = [m for m in models if m.name == name and minor in (None, m.minor)]
         if not fitting:
             raise ModelNotFoundError(ref, [model.full_name for model in models])
         model = fitting[-1]
@@ -171,13 +162,7 @@ class ModelRegistry:
                 elif row["state"] == "reserved":
                     queries.drop_version(row["name"], row["minor"])
             minor = max(queries.last_minor(name), self._last_minor_there(name)) + 1
-            queries.insert_model(
-                name=name,
-                minor=minor,
-                run_id=run_id,
-                created_at=time.time(),
-                **processes.columns(os.getpid()),
-            )
+            queries.insert_model(name, minor, run_id, processes.columns(os.getpid()))
             # Still inside the transaction: nobody can reserve one of these meanwhile.
             for leftover in set(self.models_dir.glob(".*.draft")) - taken:
                 shutil.rmtree(leftover, ignore_errors=True)
@@ -196,7 +181,7 @@ class ModelRegistry:
         return self.artifacts.within("models")
 
     def _path(self, name: str, minor: int) -> Path:
-        return self.models_dir / full_name(name, minor)
+        return self.models_dir / ModelVersion(name, minor).full_name
 
     def _last_minor_there(self, name: str) -> int:
         """Folders outlive a database that was deleted."""

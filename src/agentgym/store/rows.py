@@ -101,15 +101,11 @@ class TrajectoryRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelRow:
-    """One version of a model, complete in its folder."""
+class ModelVersion:
+    """Names one version of a model."""
 
     name: str
     minor: int
-    run_id: str | None
-    path: Path
-    metadata: dict[str, Any]
-    created_at: float
 
     @property
     def version(self) -> str:
@@ -119,11 +115,21 @@ class ModelRow:
     @property
     def full_name(self) -> str:
         """Such as "customer_support_v1.2"."""
-        return full_name(self.name, self.minor)
+        return f"{self.name}_{self.version}"
 
 
-@dataclass(slots=True)
-class ModelDraft:
+@dataclass(frozen=True, slots=True)
+class ModelRow(ModelVersion):
+    """One version of a model, complete in its folder."""
+
+    run_id: str | None
+    path: Path
+    metadata: dict[str, Any]
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDraft(ModelVersion):
     """A version that is reserved and not yet there for others.
 
     Attributes:
@@ -132,26 +138,9 @@ class ModelDraft:
         metadata: Fill it before the block ends; it is stored with the model.
     """
 
-    name: str
-    minor: int
     folder: Path
     path: Path
     metadata: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def version(self) -> str:
-        """Such as "v1.2"."""
-        return f"v1.{self.minor}"
-
-    @property
-    def full_name(self) -> str:
-        """Such as "customer_support_v1.2"."""
-        return full_name(self.name, self.minor)
-
-
-def full_name(name: str, minor: int) -> str:
-    """Joins a model's name and version."""
-    return f"{name}_v1.{minor}"
 
 
 def split_reference(reference: str) -> tuple[str, int | None]:

@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 from agentgym.core.events import Event, LoggedEvent, RunStarted
@@ -102,12 +101,7 @@ class Store(ModelRegistry):
         """Returns the store; leaving the block closes it."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *problem: object) -> None:
         """Closes the store."""
         self.close()
 

@@ -9,6 +9,7 @@ characters, each with the name of what it shows, so that a caller may colour it.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -97,21 +98,19 @@ def line_chart(
     target: float | None = None,
     y_range: tuple[float, float] = (0.0, 1.0),
     x_max: float | None = None,
-    x_label: str = "episodes",
     percent: bool = True,
     glyphs: Glyphs = UNICODE,
 ) -> Chart:
     """Draws one curve.
 
     Args:
-        points: By rising x. Values that are not finite are left out.
+        points: By rising x, the number of episodes; what is not finite is left out.
         width: Columns for everything, axis labels included.
         height: Rows of the plot itself; two more hold the x axis.
         baseline: Level to draw as a broken line, such as the untrained policy's.
         target: Level to draw as a line.
         y_range: Bottom and top of the plot; values beyond are drawn at the edge.
         x_max: Right end of the x axis; the last point's x by default.
-        x_label: What x counts.
         percent: Whether y labels are percentages.
         glyphs: `UNICODE`, or `ASCII` for terminals that know no better.
     """
@@ -140,7 +139,7 @@ def line_chart(
     rows.append(
         _text(" " * (margin + 1) + glyphs.corner + glyphs.floor * columns, "axis")
     )
-    ends = f"{left:,.0f}", f"{right:,.0f} {x_label}"
+    ends = f"{left:,.0f}", f"{right:,.0f} episodes"
     gap = max(1, columns - len(ends[0]) - len(ends[1]))
     rows.append(_text(" " * (margin + 2) + ends[0] + " " * gap + ends[1], "axis"))
     return Chart(tuple(rows))
@@ -151,11 +150,12 @@ def legend(
     baseline: float | None = None,
     target: float | None = None,
     band: bool = True,
-    curve: str = "reliability (validation)",
     glyphs: Glyphs = UNICODE,
 ) -> Chart:
     """One line that says what the chart's marks mean."""
-    parts: list[tuple[str, Layer]] = [(f"{glyphs.curve or '⠶'} {curve}", "curve")]
+    parts: list[tuple[str, Layer]] = [
+        (f"{glyphs.curve or '⠶'} reliability (validation)", "curve")
+    ]
     if band:
         parts.append((f"{glyphs.band} 95% interval", "band"))
     if target is not None:
@@ -187,26 +187,22 @@ def sparkline(
     )
 
 
+@dataclass
 class _Plot:
     """The grid of characters inside the axes."""
 
-    def __init__(
-        self,
-        columns: int,
-        rows: int,
-        left: float,
-        right: float,
-        bottom: float,
-        top: float,
-        glyphs: Glyphs,
-    ) -> None:
-        self.columns, self.rows = columns, rows
-        self.left, self.right = left, right
-        self.bottom, self.top = bottom, top
-        self.glyphs = glyphs
-        self.cells: list[list[tuple[str, Layer]]] = [
-            [(" ", "")] * columns for _ in range(rows)
-        ]
+    columns: int
+    rows: int
+    left: float
+    right: float
+    bottom: float
+    top: float
+    glyphs: Glyphs
+
+    @functools.cached_property
+    def cells(self) -> list[list[tuple[str, Layer]]]:
+        """Rows of (character, what it belongs to)."""
+        return [[(" ", "")] * self.columns for _ in range(self.rows)]
 
     def row(self, y: float) -> int:
         """Row of characters in which `y` lies, counted from the top."""
@@ -287,11 +283,8 @@ def _y_ticks(
     bottom: float, top: float, baseline: float | None, target: float | None
 ) -> list[tuple[float, Layer]]:
     """What to label, the more important first: two may fall into one row."""
-    ticks: list[tuple[float, Layer]] = []
-    if target is not None:
-        ticks.append((target, "target"))
-    if baseline is not None:
-        ticks.append((baseline, "baseline"))
+    levels: dict[Layer, float | None] = {"target": target, "baseline": baseline}
+    ticks = [(y, layer) for layer, y in levels.items() if y is not None]
     return [*ticks, *((y, "axis") for y in (top, bottom, (bottom + top) / 2))]
 
 

@@ -11,20 +11,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from agentgym.core import events
+from agentgym.core.tables import bounds, duration, failure_line, number, rate, share
 from agentgym.runs.view import RunView
 from agentgym.ui.charts import UNICODE, Glyphs, Point, legend, line_chart
-from agentgym.ui.tables import (
-    bounds,
-    duration,
-    failure_line,
-    number,
-    rate,
-    share,
-)
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -35,6 +27,21 @@ Said = events.Event | events.LoggedEvent
 _REDRAW_SECONDS = 0.25
 _FAILURES_SHOWN = 4
 _LINES_AROUND_THE_CHART = 15
+_SAMPLED = {
+    "mean_reward": "reward {:+.2f}",
+    "success": "success {:.0%}",
+    "reliability": "reliability {:.0%}",
+    "entropy": "entropy {:.2f}",
+    "gradient_norm": "gradient {:.2g}",
+}
+"""What the last update learned from and did."""
+_POLICY = {
+    "tokens_read": "tokens read {:,.0f}",
+    "tokens_learned": "learned {:,.0f}",
+    "cache_hits": "from the cache {:.0%}",
+    "memory_mb": "memory {:,.0f} MB",
+}
+"""What a policy may tell about itself."""
 
 
 class PlainView:
@@ -48,12 +55,7 @@ class PlainView:
         """Nothing to set up."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *problem: object) -> None:
         """Nothing to clear away."""
 
     def __call__(self, said: Said) -> None:
@@ -62,11 +64,8 @@ class PlainView:
         run, event = self.run, _event(said)
         match event:
             case events.RunStarted():
-                again = (
-                    ""
-                    if event.resumed_from is None
-                    else f", resumed from iteration {event.resumed_from}"
-                )
+                at = event.resumed_from
+                again = "" if at is None else f", resumed from iteration {at}"
                 self._write(f"run {event.run_id}: {_title(run)}{again}")
             case events.BaselineMeasured():
                 self._write(_evaluation_line(0, event.metrics))
@@ -95,11 +94,7 @@ class LiveView:
     """
 
     def __init__(
-        self,
-        console: Console,
-        run: RunView,
-        *,
-        glyphs: Glyphs = UNICODE,
+        self, console: Console, run: RunView, *, glyphs: Glyphs = UNICODE
     ) -> None:
         from rich.live import Live
 
@@ -117,12 +112,7 @@ class LiveView:
         self.draw()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *problem: object) -> None:
         """Leaves the last picture on the screen."""
         self._live.transient = False
         self.draw()
@@ -142,10 +132,8 @@ class LiveView:
 
     def draw(self) -> None:
         """Draws now."""
-        self._live.update(
-            picture(self.run, *self._console.size, glyphs=self._glyphs),
-            refresh=True,
-        )
+        drawn = picture(self.run, *self._console.size, glyphs=self._glyphs)
+        self._live.update(drawn, refresh=True)
         self._drawn = self.run.clock()
 
 
@@ -198,7 +186,7 @@ def picture(
     points = curve(run)
     baseline = untrained(run)
     parts: list[RenderableType] = [
-        Text(_title(run), "bold", no_wrap=True, overflow="ellipsis"),
+        _one_line(_title(run), "bold"),
         bar,
         _reliability_text(run),
         line_chart(
@@ -218,22 +206,23 @@ def picture(
         ).rich(),
     ]
     if run.values:
-        parts.append(Text(_sampled_text(run.values), "dim"))
+        parts.append(Text(f"sampled: {_listed(run.values, _SAMPLED)}", "dim"))
         parts.append(_warning_counts(run))
-        if figures := _figures_text(run.values):
-            parts.append(Text(figures, "dim", no_wrap=True, overflow="ellipsis"))
+        if figures := _listed(run.values, _POLICY):
+            parts.append(_one_line(figures, "dim"))
     if run.failures:
         parts.append(Text("Latest failures (validation)", "bold"))
         parts += [
-            Text(
-                "  " + failure_line(failure, width - 2),
-                "red",
-                no_wrap=True,
-                overflow="ellipsis",
-            )
+            _one_line("  " + failure_line(failure, width - 2), "red")
             for failure in run.failures[:_FAILURES_SHOWN]
         ]
     return Group(*parts)
+
+
+def _one_line(text: str, style: str) -> Text:
+    from rich.text import Text
+
+    return Text(text, style, no_wrap=True, overflow="ellipsis")
 
 
 def _title(run: RunView) -> str:
@@ -276,34 +265,10 @@ def _reliability_text(run: RunView) -> Text:
     return text
 
 
-def _sampled_text(values: Mapping[str, Any]) -> str:
-    """What the last update learned from and did, in one line."""
-    parts = [
-        f"{label} {form.format(values[name])}"
-        for name, label, form in (
-            ("mean_reward", "reward", "{:+.2f}"),
-            ("success", "success", "{:.0%}"),
-            ("reliability", "reliability", "{:.0%}"),
-            ("entropy", "entropy", "{:.2f}"),
-            ("gradient_norm", "gradient", "{:.2g}"),
-        )
-        if values.get(name) is not None
-    ]
-    return "sampled: " + "  ".join(parts)
-
-
-def _figures_text(values: Mapping[str, Any]) -> str:
-    """What the policy tells about itself, in one line; nothing if it tells nothing."""
-    return "  ".join(
-        f"{label} {form.format(values[name])}"
-        for name, label, form in (
-            ("tokens_read", "tokens read", "{:,.0f}"),
-            ("tokens_learned", "learned", "{:,.0f}"),
-            ("cache_hits", "from the cache", "{:.0%}"),
-            ("memory_mb", "memory", "{:,.0f} MB"),
-        )
-        if values.get(name) is not None
-    )
+def _listed(values: Mapping[str, Any], shown: Mapping[str, str]) -> str:
+    """In one line the values that are there, each in its format."""
+    known = [name for name in shown if values.get(name) is not None]
+    return "  ".join(shown[name].format(values[name]) for name in known)
 
 
 def _warning_counts(run: RunView) -> Text:

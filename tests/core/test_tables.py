@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from agentgym.core import tables
 from agentgym.core.metrics import AtMost
-from agentgym.ui import tables
-from agentgym.ui.tables import Table, before_after, episode_lines, failure_line
+from agentgym.core.tables import Table, before_after, episode_lines, failure_line
 
 BASELINE: dict[str, Any] = {
     "tool_reliability": 0.3124,

@@ -75,6 +75,38 @@ class Table:
         return table
 
 
+def figures(metrics: Metrics) -> dict[str, str]:
+    """What is shown of metrics, in this order: labels by the names of the figures."""
+    free = metrics.get("free_form_reliability") is not None
+    return {
+        "tool_reliability": "tool reliability",
+        **(
+            {"free_form_reliability": f"free-form, {metrics['free_form_tasks']} tasks"}
+            if free
+            else {}
+        ),
+        "task_success": "task success",
+        **{name: name.replace("_", " ") for name in metrics.get("measures") or ()},
+        "avg_tokens_used": "tokens per task",
+        "cost_per_solved_task": "cost per solved task",
+        "avg_response_time": "response time",
+    }
+
+
+def figure(metrics: Metrics, name: str) -> str:
+    """One of `figures` as text."""
+    match name:
+        case "avg_tokens_used":
+            return number(metrics.get(name))
+        case "cost_per_solved_task":
+            text = dollars(metrics.get(name))
+            # If no task was solved, what all tasks cost is a lower bound.
+            return text if metrics.get("task_success") else f"over {text}"
+        case "avg_response_time":
+            return milliseconds(metrics.get(name))
+    return rate(metrics, name)
+
+
 def before_after(
     baseline: Metrics, trained: Metrics, targets: Mapping[str, float]
 ) -> Table:
@@ -85,66 +117,21 @@ def before_after(
         trained: The trained one on the same tasks.
         targets: The scenario's success criteria, by metric name.
     """
-    reduction = trained.get("cost_reduction")
-    cheaper = f" ({0 - reduction:+.0%})" if reduction is not None else ""
-    rows = [
-        (
-            "tool reliability",
-            rate(baseline, "tool_reliability"),
-            rate(trained, "tool_reliability"),
-            *_target(trained, targets, "tool_reliability", ">= {:.0%}"),
-        ),
-        *_free_form(baseline, trained),
-        (
-            "task success",
-            rate(baseline, "task_success"),
-            rate(trained, "task_success"),
-            *_target(trained, targets, "task_success", ">= {:.0%}"),
-        ),
-        *(
-            (
-                name.replace("_", " "),
-                measure(baseline, name),
-                measure(trained, name),
-                *_wanted(_own(trained), targets, name),
-            )
-            for name in trained.get("measures") or ()
-        ),
-        (
-            "tokens per task",
-            number(baseline.get("avg_tokens_used")),
-            number(trained.get("avg_tokens_used")),
-            "",
-            "",
-        ),
-        (
-            "cost per solved task",
-            solved_cost(baseline),
-            solved_cost(trained) + cheaper,
-            *_target(trained, targets, "cost_reduction", ">= {:.0%} less"),
-        ),
-        (
-            "response time",
-            milliseconds(baseline.get("avg_response_time")),
-            milliseconds(trained.get("avg_response_time")),
-            *_limit(trained, targets, "avg_response_time", "<= {:g} s"),
-        ),
-    ]
+    rows = []
+    for name, label in figures(trained).items():
+        after, goal = figure(trained, name), name
+        if name == "cost_per_solved_task":
+            goal = "cost_reduction"
+            reduction = trained.get(goal)
+            after += f" ({0 - reduction:+.0%})" if reduction is not None else ""
+        target = _target(trained, targets, goal)
+        rows.append((label, figure(baseline, name), after, *target))
     return Table(
         ("held-out tasks", "untrained", "trained", "target", "met"),
         rows,
         right=frozenset({"untrained", "trained"}),
         styles={0: "bold"},
     )
-
-
-def _free_form(baseline: Metrics, trained: Metrics) -> list[tuple[str, ...]]:
-    """A language model without its constraint, on some of the tasks."""
-    if trained.get("free_form_reliability") is None:
-        return []
-    label = f"free-form, {trained['free_form_tasks']} tasks"
-    name = "free_form_reliability"
-    return [(label, rate(baseline, name), rate(trained, name), "", "")]
 
 
 def time_savings(metrics: Metrics, targets: Mapping[str, float]) -> str:
@@ -163,7 +150,7 @@ def time_savings(metrics: Metrics, targets: Mapping[str, float]) -> str:
 
 def rate(metrics: Metrics, name: str) -> str:
     """A share with its interval, such as "96.8% [95.2, 97.9]"."""
-    value = metrics.get(name)
+    value = _value(metrics, name)
     if value is None:
         return UNKNOWN
     low, high = bounds(metrics, name)
@@ -172,23 +159,19 @@ def rate(metrics: Metrics, name: str) -> str:
     return f"{value:.1%} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
-def measure(metrics: Metrics, name: str) -> str:
-    """One of the scenario's own figures with its interval."""
-    found = (metrics.get("measures") or {}).get(name)
-    if found is None:
-        return UNKNOWN
-    low, high = 100 * found["low"], 100 * found["high"]
-    return f"{found['value']:.1%} [{low:.1f}, {high:.1f}]"
-
-
-def _own(metrics: Metrics) -> Metrics:
-    return {name: m["value"] for name, m in (metrics.get("measures") or {}).items()}
-
-
 def bounds(metrics: Metrics, name: str) -> tuple[float | None, float | None]:
     """The 95% interval of a metric; (None, None) where there is none."""
+    own = (metrics.get("measures") or {}).get(name)
+    if own is not None:
+        return own["low"], own["high"]
     low, high = metrics.get(f"{name}_interval") or (None, None)
     return low, high
+
+
+def _value(metrics: Metrics, name: str) -> float | None:
+    own = (metrics.get("measures") or {}).get(name)
+    value: float | None = metrics.get(name) if own is None else own["value"]
+    return value
 
 
 def share(value: float | None) -> str:
@@ -206,12 +189,6 @@ def dollars(value: float | None) -> str:
     if value is None:
         return UNKNOWN
     return f"${value:.2f}" if value >= 1 else f"${value:.2g}"
-
-
-def solved_cost(metrics: Metrics) -> str:
-    """What a solved task costs; where none was solved, all tasks are a lower bound."""
-    text = dollars(metrics.get("cost_per_solved_task"))
-    return text if metrics.get("task_success") else f"over {text}"
 
 
 def milliseconds(seconds: float | None) -> str:
@@ -331,32 +308,18 @@ def _step_lines(place: int, step: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _target(
-    metrics: Metrics, targets: Mapping[str, float], name: str, form: str
-) -> tuple[str, Literal["", "yes", "no"]]:
-    """What is wanted, and whether it was met; empty without a target."""
-    wanted = targets.get(name)
-    if wanted is None:
-        return "", ""
-    value = metrics.get(name)
-    met = value is not None and value >= wanted
-    return form.format(wanted), "yes" if met else "no"
-
-
-def _wanted(
     metrics: Metrics, targets: Mapping[str, float], name: str
 ) -> tuple[str, Literal["", "yes", "no"]]:
-    """As `_target` or `_limit`, as the scenario says, of one of its own figures."""
-    if isinstance(targets.get(name), AtMost):
-        return _limit(metrics, targets, name, "<= {:.0%}")
-    return _target(metrics, targets, name, ">= {:.0%}")
-
-
-def _limit(
-    metrics: Metrics, targets: Mapping[str, float], name: str, form: str
-) -> tuple[str, Literal["", "yes", "no"]]:
-    """As `_target`, of what should be no more than that."""
-    wanted, value = targets.get(name), metrics.get(name)
+    """What is wanted, and whether it was met; empty without a target."""
+    wanted, value = targets.get(name), _value(metrics, name)
     if wanted is None:
         return "", ""
-    met = value is not None and value <= wanted
-    return form.format(wanted), "yes" if met else "no"
+    if name == "avg_response_time":
+        text = f"{wanted:g} s"
+    else:
+        text = f"{wanted:.0%} less" if name == "cost_reduction" else f"{wanted:.0%}"
+    if name == "avg_response_time" or isinstance(wanted, AtMost):
+        met = value is not None and value <= wanted
+        return f"<= {text}", "yes" if met else "no"
+    met = value is not None and value >= wanted
+    return f">= {text}", "yes" if met else "no"
