@@ -83,8 +83,8 @@ class LlmPolicy(Policy):
     Args:
         model: A known name, a name on the Hugging Face hub, or a folder.
         seed: Of the first weights.
-        half: Whether frozen weights are multiplied in bfloat16; by default where the
-            machine does that faster.
+        half: Whether frozen weights are multiplied in bfloat16; by default on
+            CUDA.
         options: How it learns.
     """
 
