@@ -29,7 +29,7 @@ from contextlib import closing
 from typing import Any
 
 from agentgym.core.config import TrainingConfig
-from agentgym.core.control import ADJUSTABLE, Control
+from agentgym.core.control import Control
 from agentgym.core.events import (
     EventBus,
     IterationDone,
@@ -44,10 +44,10 @@ from agentgym.errors import ConfigError, MissingExtraError
 from agentgym.policies.base import Policy, UpdateStats
 from agentgym.policies.registry import LANGUAGE_MODEL, policy_class
 from agentgym.training.checkpoint import LoopState
-from agentgym.training.loop import LoopResult, apply_commands, final_evaluation
+from agentgym.training.loop import LoopResult, Session, apply_commands
 from agentgym.training.rollout import Rollout
-from agentgym.training.sampler import Sampler, draw_tasks
-from agentgym.training.summary import training_values, validate
+from agentgym.training.sampler import Sampler
+from agentgym.training.summary import training_values
 
 _NEEDS = ("torch", "transformers", "trl", "peft", "datasets", "starlette", "uvicorn")
 _UNREAD = (
@@ -109,38 +109,17 @@ class TrlEngine(Engine):
 
 def _train(job: Job, rollout: Rollout, context: Context) -> LoopResult:
     """Measures, lets TRL train, and measures again."""
-    config, events = job.config, context.events
-    progress = LoopState({name: getattr(config, name) for name in ADJUSTABLE})
-    validation = draw_tasks(job.scenario, "validation", config.seed, config.eval_tasks)
-    began = time.perf_counter()
-
-    def obey() -> None:
-        apply_commands(context.control, progress, events, lambda: None)
+    policy = job.make_policy()
+    session = Session(job.config, rollout, policy, context.events, context.control)
 
     def measure() -> None:
-        evaluation = validate(
-            config,
-            rollout,
-            policy,
-            validation,
-            progress,
-            events,
-            seconds=lambda: time.perf_counter() - began,
-            between=obey,
-        )
-        progress.best_decisions = list(evaluation.decisions)
+        session.progress.best_decisions = list(session.validate().decisions)
 
-    policy = job.make_policy()
-    untrained = policy.weights()
     measure()
-    adapter = _with_trl(job, policy, rollout, progress, context)
+    adapter = _with_trl(job, policy, rollout, session.progress, context)
     policy.load_state({**policy.weights(), "lora": adapter})
     measure()
-    policy.calibrate(progress.best_decisions)
-    progress.seconds = time.perf_counter() - began
-    return final_evaluation(
-        config, rollout, policy, untrained, progress, events, context.control
-    )
+    return session.finish()
 
 
 def _with_trl(

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from agentgym.core.config import TrainingConfig
 from agentgym.core.control import ADJUSTABLE, Control
 from agentgym.core.events import (
     Adjusted,
+    BaselineMeasured,
     CheckpointSaved,
     EvaluationDone,
     EventBus,
@@ -28,12 +28,13 @@ from agentgym.core.events import (
 )
 from agentgym.core.metrics import TrainingMetrics
 from agentgym.core.rewards import assign_advantages
+from agentgym.core.task import Split, Task
 from agentgym.policies.base import Policy
 from agentgym.training.checkpoint import Checkpoint, CheckpointFolder, LoopState
-from agentgym.training.evaluation import evaluate, evaluate_free_form
+from agentgym.training.evaluation import Evaluation, evaluate, evaluate_free_form
 from agentgym.training.rollout import Rollout
 from agentgym.training.sampler import Sampler, draw_tasks
-from agentgym.training.summary import score, training_values, validate
+from agentgym.training.summary import history_entry, sample, score, training_values
 
 _CHECKPOINT_SECONDS = 30.0
 _PAUSE_SECONDS = 0.2
@@ -85,47 +86,33 @@ def run_training(
     target = config.target_reliability
     if target is None:
         target = scenario.success_criteria().get("tool_reliability", 1.0)
-    validation = draw_tasks(scenario, "validation", config.seed, config.eval_tasks)
 
     # Begin with the untrained policy, or go on where the last process stopped.
-    untrained = copy.deepcopy(policy.weights())
-    if start is None:
-        progress = LoopState({name: getattr(config, name) for name in ADJUSTABLE})
-        best = policy.weights()
-    else:
-        progress, best = start.progress, start.best
+    session = Session(
+        config, rollout, policy, events, control, start.progress if start else None
+    )
+    best = policy.weights()
+    if start is not None:
+        best = start.best
         policy.load_state(start.policy)
+    progress = session.progress
     settings = progress.settings
     sampler = Sampler(scenario, config.seed, config.revisit)
     if progress.sampler:
         sampler.load_state(progress.sampler)
-    began = time.perf_counter() - progress.seconds
     saved = time.perf_counter()
 
     def save() -> None:
         nonlocal saved
         saved = time.perf_counter()
-        progress.seconds = saved - began
+        progress.seconds = saved - session.began
         progress.sampler = sampler.state()
         checkpoints.save(Checkpoint(progress, policy.state(), best))
         events.emit(CheckpointSaved(progress.iteration, checkpoints.path))
 
-    def obey() -> None:
-        nonlocal began
-        began += apply_commands(control, progress, events, save)
-
     def measure() -> None:
         nonlocal best
-        evaluation = validate(
-            config,
-            rollout,
-            policy,
-            validation,
-            progress,
-            events,
-            seconds=lambda: time.perf_counter() - began,
-            between=obey,
-        )
+        evaluation = session.validate(save)
         # The newest weights are the best, unless they fall behind: a few hundred tasks
         # cannot tell more. Of a few tasks none may be lost, since those to train on
         # recur, and are learned by heart. Whoever is not better than the untrained
@@ -145,7 +132,7 @@ def run_training(
 
     while True:
         # Obey, between iterations and within evaluations only.
-        obey()
+        session.obey(save)
 
         # Measure now and then. What is due follows from the progress alone, so that
         # it is the same whichever checkpoint the run was resumed from.
@@ -206,74 +193,126 @@ def run_training(
     if progress.iteration and not progress.best_iteration:
         events.emit(
             Warned(
-                f"Training did not help on the {len(validation)} validation tasks, so "
-                "the untrained policy is kept. Train longer, or on more tasks."
+                f"Training did not help on the {len(session.validation)} validation "
+                "tasks, so the untrained policy is kept. Train longer, or on more "
+                "tasks."
             )
         )
     policy.load_state(best)
-    policy.calibrate(progress.best_decisions)
-    progress.seconds = time.perf_counter() - began
-    return final_evaluation(
-        config, rollout, policy, untrained, progress, events, control
-    )
+    return session.finish()
 
 
-def final_evaluation(
-    config: TrainingConfig,
-    rollout: Rollout,
-    policy: Policy,
-    untrained: Mapping[str, Any],
-    progress: LoopState,
-    events: EventBus,
-    control: Control,
-) -> LoopResult:
-    """Measures a trained policy, and the untrained one, at the end of a training.
+class Session:
+    """A training under way: what the loop of every engine obeys and measures alike.
 
-    The held-out tasks are touched here and nowhere else. The same policy takes on both
-    states in turn: a language model fits into memory once, perhaps, and not twice.
-
-    Args:
-        config: Resolved settings.
-        rollout: Plays the scenario.
-        policy: Trained.
-        untrained: Its weights before that.
-        progress: Where the training stands.
-        events: Hears what was measured.
-        control: Pauses and interruptions are obeyed.
-
-    Raises:
-        KeyboardInterrupt: The control wants to leave; the last checkpoint holds all.
+    Attributes:
+        policy: Made while it is untrained.
+        progress: Where the training stands; a new one by default.
+        validation: The validation tasks.
+        began: By the clock, pauses left out.
     """
-    heldout = draw_tasks(rollout.scenario, "heldout", config.seed, config.heldout_tasks)
-    some = heldout[: config.free_form_tasks]
-    limit = progress.baseline_tokens
 
-    def obey() -> None:
-        apply_commands(control, progress, events, lambda: None, over=True)
+    def __init__(
+        self,
+        config: TrainingConfig,
+        rollout: Rollout,
+        policy: Policy,
+        events: EventBus,
+        control: Control,
+        progress: LoopState | None = None,
+    ) -> None:
+        self.config = config
+        self.rollout = rollout
+        self.policy = policy
+        self.events = events
+        self.control = control
+        self.progress = progress or LoopState(
+            {name: getattr(config, name) for name in ADJUSTABLE}
+        )
+        self.validation = self._tasks("validation", config.eval_tasks)
+        self.began = time.perf_counter() - self.progress.seconds
+        self._untrained = copy.deepcopy(policy.weights())
 
-    trained = copy.deepcopy(policy.weights())
-    policy.load_state(untrained)
-    before = evaluate(policy, rollout, heldout, limit, obey)
-    free_before = evaluate_free_form(policy, rollout, some, limit, obey)
-    policy.load_state(trained)
-    after = evaluate(policy, rollout, heldout, limit, obey)
-    free_after = evaluate_free_form(policy, rollout, some, limit, obey)
-    metrics = after.metrics(
-        before,
-        episodes_completed=progress.episodes,
-        total_training_time=progress.seconds,
-        convergence_episode=progress.convergence_episode,
-        manual_hours=config.manual_hours,
-        free_form=free_after,
-    )
-    baseline = before.metrics(
-        manual_hours=config.manual_hours,
-        free_form=free_before,
-    )
-    # Without trajectories: what people read of held-out tasks they also tune on.
-    where = progress.iteration, progress.episodes
-    events.emit(EvaluationDone(*where, "heldout", metrics.to_dict()))
-    return LoopResult(policy, metrics, baseline, progress)
+    def obey(self, save: Callable[[], None] = lambda: None) -> None:
+        """Does what the control asks for; see `apply_commands`."""
+        self.began += apply_commands(self.control, self.progress, self.events, save)
+
+    def validate(self, save: Callable[[], None] = lambda: None) -> Evaluation:
+        """Measures the policy during training, tells it, and adds it to the history.
+
+        The first time it is untrained, and spends the tokens that others are compared
+        to.
+        """
+        progress = self.progress
+        evaluation = evaluate(
+            self.policy,
+            self.rollout,
+            self.validation,
+            progress.baseline_tokens,
+            lambda: self.obey(save),
+        )
+        metrics = evaluation.metrics(
+            episodes_completed=progress.episodes,
+            total_training_time=time.perf_counter() - self.began,
+            manual_hours=self.config.manual_hours,
+        )
+        at, shown = (progress.iteration, progress.episodes), sample(evaluation)
+        if progress.history:
+            told = EvaluationDone(*at, "validation", metrics.to_dict(), shown)
+            self.events.emit(told)
+        else:
+            progress.baseline_tokens = evaluation.tokens_per_task
+            self.events.emit(BaselineMeasured(metrics.to_dict(), shown))
+        progress.history.append(history_entry(*at, metrics))
+        return evaluation
+
+    def finish(self) -> LoopResult:
+        """Measures the trained policy, and the untrained one, at the end.
+
+        The held-out tasks are touched here and nowhere else. The same policy takes on
+        both states in turn: a language model fits into memory once, perhaps, and not
+        twice.
+
+        Raises:
+            KeyboardInterrupt: The control wants to leave; the last checkpoint holds
+                all.
+        """
+        config, rollout, policy = self.config, self.rollout, self.policy
+        progress = self.progress
+        policy.calibrate(progress.best_decisions)
+        progress.seconds = time.perf_counter() - self.began
+        heldout = self._tasks("heldout", config.heldout_tasks)
+        some = heldout[: config.free_form_tasks]
+        limit = progress.baseline_tokens
+
+        def obey() -> None:
+            apply_commands(self.control, progress, self.events, lambda: None, over=True)
+
+        trained = copy.deepcopy(policy.weights())
+        policy.load_state(self._untrained)
+        before = evaluate(policy, rollout, heldout, limit, obey)
+        free_before = evaluate_free_form(policy, rollout, some, limit, obey)
+        policy.load_state(trained)
+        after = evaluate(policy, rollout, heldout, limit, obey)
+        free_after = evaluate_free_form(policy, rollout, some, limit, obey)
+        metrics = after.metrics(
+            before,
+            episodes_completed=progress.episodes,
+            total_training_time=progress.seconds,
+            convergence_episode=progress.convergence_episode,
+            manual_hours=config.manual_hours,
+            free_form=free_after,
+        )
+        baseline = before.metrics(
+            manual_hours=config.manual_hours, free_form=free_before
+        )
+        # Without trajectories: what people read of held-out tasks they also tune on.
+        where = progress.iteration, progress.episodes
+        self.events.emit(EvaluationDone(*where, "heldout", metrics.to_dict()))
+        return LoopResult(policy, metrics, baseline, progress)
+
+    def _tasks(self, split: Split, count: int) -> Sequence[Task]:
+        return draw_tasks(self.rollout.scenario, split, self.config.seed, count)
 
 
 def apply_commands(

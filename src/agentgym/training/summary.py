@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentgym.core.config import TrainingConfig
-from agentgym.core.events import BaselineMeasured, EvaluationDone, EventBus
 from agentgym.core.metrics import TrainingMetrics
 from agentgym.core.rewards import Signal
-from agentgym.core.task import Task
 from agentgym.core.tools import FailureKind
 from agentgym.core.trajectory import Group
-from agentgym.policies.base import Policy, UpdateStats
-from agentgym.training.checkpoint import LoopState
-from agentgym.training.evaluation import Evaluation, evaluate
-from agentgym.training.rollout import Rollout
+from agentgym.policies.base import UpdateStats
+from agentgym.training.evaluation import Evaluation
 
 _SAMPLE = 20
 _IN_HISTORY = (
@@ -61,48 +56,6 @@ def training_values(
         "tokens": sum(t.tokens for t in episodes) / len(episodes),
         "failures": dict(failures.most_common()),
     }
-
-
-def validate(
-    config: TrainingConfig,
-    rollout: Rollout,
-    policy: Policy,
-    tasks: Sequence[Task],
-    progress: LoopState,
-    events: EventBus,
-    *,
-    seconds: Callable[[], float],
-    between: Callable[[], None],
-) -> Evaluation:
-    """Measures a policy during training, tells it, and adds it to the history.
-
-    The first time it is untrained, and spends the tokens that others are compared to.
-
-    Args:
-        config: Resolved settings.
-        rollout: Plays the scenario.
-        policy: As it is now.
-        tasks: The validation tasks.
-        progress: Where the training stands; it is changed.
-        events: Hears what was measured.
-        seconds: How long training has taken so far.
-        between: See `evaluate`.
-    """
-    limit = progress.baseline_tokens
-    evaluation = evaluate(policy, rollout, tasks, limit, between)
-    metrics = evaluation.metrics(
-        episodes_completed=progress.episodes,
-        total_training_time=seconds(),
-        manual_hours=config.manual_hours,
-    )
-    at, shown = (progress.iteration, progress.episodes), sample(evaluation)
-    if progress.history:
-        events.emit(EvaluationDone(*at, "validation", metrics.to_dict(), shown))
-    else:
-        progress.baseline_tokens = evaluation.tokens_per_task
-        events.emit(BaselineMeasured(metrics.to_dict(), shown))
-    progress.history.append(history_entry(*at, metrics))
-    return evaluation
 
 
 def sample(evaluation: Evaluation) -> tuple[dict[str, Any], ...]:

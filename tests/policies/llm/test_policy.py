@@ -23,12 +23,12 @@ from agentgym.errors import (
     OutOfMemory,
 )
 from agentgym.policies.base import DecisionRequest, Sampling
+from agentgym.policies.llm.hardware import Workers
 from agentgym.policies.llm.learner import _collect
 from agentgym.policies.llm.lora import lora_layers
 from agentgym.policies.llm.models import LlmOptions
 from agentgym.policies.llm.policy import LlmPolicy
 from agentgym.policies.llm.trie import TOOL, VALUE
-from agentgym.policies.llm.workers import Workers
 from agentgym.scenarios.registry import ScenarioRegistry
 from agentgym.training.checkpoint import pack, unpack
 from agentgym.training.evaluation import evaluate

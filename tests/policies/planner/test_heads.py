@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from agentgym.policies.planner import heads as module
-from agentgym.policies.planner.adam import Adam
 from agentgym.policies.planner.heads import (
     FLAGS,
     Block,
@@ -21,6 +20,7 @@ from agentgym.policies.planner.heads import (
     Stack,
     log_softmax,
 )
+from agentgym.policies.planner.learner import Adam
 
 WIDTH = 6
 

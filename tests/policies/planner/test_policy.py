@@ -23,7 +23,7 @@ from agentgym.policies.planner import policy as module
 from agentgym.policies.planner.encoder import WIDTH, EncodedText, SentenceEncoder
 from agentgym.policies.planner.learner import PlannerOptions
 from agentgym.policies.planner.policy import PlannerPolicy
-from agentgym.policies.planner.text_cache import TextCache
+from agentgym.policies.planner.vectors import TextCache
 
 ALL = frozenset({"tool_selection", "parameter_selection"})
 

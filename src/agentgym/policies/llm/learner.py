@@ -51,13 +51,12 @@ from agentgym.core.tools import FailureKind
 from agentgym.core.trajectory import Group, Step
 from agentgym.errors import TrainingDiverged
 from agentgym.policies.base import UpdateStats
-from agentgym.policies.llm.adam import Adam
 from agentgym.policies.llm.engine import Branch, Engine
-from agentgym.policies.llm.lora import lora_layers
+from agentgym.policies.llm.hardware import Workers, in_chunks
+from agentgym.policies.llm.lora import Adam, lora_layers
 from agentgym.policies.llm.models import DEFAULTS, LlmOptions
 from agentgym.policies.llm.state import State, Trace
 from agentgym.policies.llm.trie import TOOL, VALUE
-from agentgym.policies.llm.workers import Workers, in_chunks
 
 COMPONENTS = {TOOL: "tool_selection", VALUE: "parameter_selection"}
 """The component of an agent that each kind of edge is part of."""

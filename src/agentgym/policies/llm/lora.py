@@ -1,21 +1,32 @@
-"""LoRA: small trainable matrices beside the frozen ones of the top layers."""
+"""LoRA: small trainable matrices beside the frozen ones of the top layers.
+
+`Adam` moves them; `export_merged` writes a model that contains them.
+"""
 
 from __future__ import annotations
 
 import math
+import os
+import shutil
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
-from agentgym.errors import FormatError
+from agentgym.errors import FormatError, StoreError
 
 _ROWS = 64
 """Products in half precision have a multiple of this many rows, or a power of two below
 it: for each number of rows a program is made and kept, which takes time and a megabyte.
 """
+
+
+_BETAS = (0.9, 0.95)
+"""How much of the gradient's moments Adam keeps at each step."""
 
 
 def _padding(rows: int) -> int:
@@ -148,3 +159,77 @@ def merged_state(model: nn.Module) -> dict[str, Any]:
         delta = deltas.get(name)
         state[name] = tensor if delta is None else tensor + delta.to(tensor.dtype)
     return state
+
+
+class Adam:
+    """Moves some matrices, by name.
+
+    Attributes:
+        parameters: The matrices.
+        steps: Taken so far.
+    """
+
+    def __init__(self, parameters: Mapping[str, torch.Tensor]) -> None:
+        self.parameters = dict(parameters)
+        self.steps = 0
+        self._first = {k: torch.zeros_like(p) for k, p in self.parameters.items()}
+        self._second = {k: torch.zeros_like(p) for k, p in self.parameters.items()}
+
+    @torch.no_grad()
+    def step(self, gradients: Mapping[str, torch.Tensor], rate: float) -> None:
+        """Takes a step."""
+        self.steps += 1
+        one, two = _BETAS
+        for name, parameter in self.parameters.items():
+            gradient = gradients[name]
+            first, second = self._first[name], self._second[name]
+            first.mul_(one).add_(gradient, alpha=1 - one)
+            second.mul_(two).addcmul_(gradient, gradient, value=1 - two)
+            scale = (second / (1 - two**self.steps)).sqrt_().add_(1e-8)
+            parameter.addcdiv_(first, scale, value=-rate / (1 - one**self.steps))
+
+    def state(self) -> dict[str, Any]:
+        """The moments and the number of steps."""
+        return {
+            "steps": self.steps,
+            "first": {k: t.cpu().numpy().copy() for k, t in self._first.items()},
+            "second": {k: t.cpu().numpy().copy() for k, t in self._second.items()},
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Takes on what `state` returned."""
+        self.steps = int(state["steps"])
+        for own, saved in ((self._first, "first"), (self._second, "second")):
+            for name, tensor in own.items():
+                tensor.copy_(torch.from_numpy(np.array(state[saved][name])))
+
+
+def export_merged(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Writes config, merged weights (safetensors) and tokenizer.
+
+    Any runtime that reads such folders can serve it, without AgentGym.
+
+    Raises:
+        StoreError: The folder can't be written, or already exists.
+    """
+    if folder.exists():
+        raise StoreError(f"{folder} already exists. Choose another folder.")
+    draft = folder.with_name(f".{folder.name}.draft")
+    try:
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        state = merged_state(model)
+        if model.config.tie_word_embeddings:
+            state = {k: v for k, v in state.items() if k != "lm_head.weight"}
+        tensors = {name: tensor.contiguous() for name, tensor in state.items()}
+        save_file(tensors, draft / "model.safetensors", {"format": "pt"})
+        model.config.save_pretrained(draft)
+        model.generation_config.save_pretrained(draft)
+        tokenizer.save_pretrained(draft)
+        os.replace(draft, folder)
+    except OSError as error:
+        raise StoreError(
+            f"Cannot write the model to {folder}: {error.strerror or error}."
+        ) from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)

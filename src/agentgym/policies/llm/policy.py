@@ -32,9 +32,16 @@ from agentgym.policies.calls.conversation import Called, Reader
 from agentgym.policies.files import PolicyFiles
 from agentgym.policies.llm.cache import PrefixCache, Segment
 from agentgym.policies.llm.engine import Branch, Engine
-from agentgym.policies.llm.hardware import best_device, half_pays, memory_told, peak_mb
+from agentgym.policies.llm.hardware import (
+    Workers,
+    best_device,
+    half_pays,
+    in_chunks,
+    memory_told,
+    peak_mb,
+)
 from agentgym.policies.llm.learner import Learner
-from agentgym.policies.llm.lora import lora_arrays, set_lora_arrays
+from agentgym.policies.llm.lora import export_merged, lora_arrays, set_lora_arrays
 from agentgym.policies.llm.models import (
     DEFAULTS,
     EMBEDDED,
@@ -54,7 +61,6 @@ from agentgym.policies.llm.state import (
     draw_known,
 )
 from agentgym.policies.llm.trie import TOOL
-from agentgym.policies.llm.workers import Workers, in_chunks
 
 if TYPE_CHECKING:
     from agentgym.policies.llm.free_form import FreeForm
@@ -83,8 +89,8 @@ class LlmPolicy(Policy):
     Args:
         model: A known name, a name on the Hugging Face hub, or a folder.
         seed: Of the first weights.
-        half: Whether frozen weights are multiplied in bfloat16; by default where the
-            machine does that faster.
+        half: Whether frozen weights are multiplied in bfloat16; by default on
+            CUDA.
         options: How it learns.
     """
 
@@ -471,8 +477,6 @@ class LlmPolicy(Policy):
 
     def export(self, folder: Path, format: str = "huggingface") -> None:
         """Writes the merged model, as any runtime reads it; see `Policy.export`."""
-        from agentgym.policies.llm.export import export_merged
-
         if format not in self.export_formats:
             super().export(folder, format)
         export_merged(self.engine.model, self.tokenizer, folder)

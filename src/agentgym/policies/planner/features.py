@@ -23,9 +23,11 @@ from agentgym.policies.calls.conversation import (
     text_words,
 )
 from agentgym.policies.planner.encoder import WIDTH, EncodedText
-from agentgym.policies.planner.facts import PlaceFact, ToolFact, ValueFact
-from agentgym.policies.planner.fit import (
+from agentgym.policies.planner.facts import (
     KIND_OF_TOOLS,
+    PlaceFact,
+    ToolFact,
+    ValueFact,
     is_free,
     kind_of_schema,
     left_over,

@@ -48,12 +48,12 @@ from agentgym.policies.planner.factors import (
     Trace,
     draw,
 )
+from agentgym.policies.planner.facts import KIND_OF_TOOLS
 from agentgym.policies.planner.features import State, texts_to_encode
-from agentgym.policies.planner.fit import KIND_OF_TOOLS
 from agentgym.policies.planner.heads import NO_ROW, Array
 from agentgym.policies.planner.learner import DEFAULTS, Learner, PlannerOptions
-from agentgym.policies.planner.text_cache import TextCache
 from agentgym.policies.planner.toolset import ABSENT, ASK, FINISH, ToolSet
+from agentgym.policies.planner.vectors import TextCache
 
 _FILES = PolicyFiles(
     "planner", "agentgym-planner", 5, "planner.json", "planner.safetensors"

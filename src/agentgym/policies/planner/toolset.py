@@ -19,7 +19,7 @@ from agentgym.policies.calls.candidates import (
 )
 from agentgym.policies.calls.conversation import described, spaced
 from agentgym.policies.planner.encoder import WIDTH, EncodedText
-from agentgym.policies.planner.fit import (
+from agentgym.policies.planner.facts import (
     KIND_OF_TOOLS,
     kind_of_schema,
     kind_of_value,

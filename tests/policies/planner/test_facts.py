@@ -11,7 +11,7 @@ from agentgym.errors import AssetError
 from agentgym.policies.calls.candidates import find_candidates
 from agentgym.policies.calls.conversation import Said
 from agentgym.policies.planner.encoder import WIDTH, SentenceEncoder
-from agentgym.policies.planner.fit import (
+from agentgym.policies.planner.facts import (
     is_free,
     kind_of_schema,
     kind_of_value,
