@@ -144,11 +144,11 @@ def _metrics(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ([], "isn.t a training result"),
-        ({}, "isn.t a training result"),
-        (_changed(format="other"), "isn.t a training result"),
-        (_changed(version=0), "version 0; .* Train again"),
-        (_changed(version=2), "version 2; .* Update AgentGym"),
+        ([], "isn.t an AgentGym training result"),
+        ({}, "isn.t an AgentGym training result"),
+        (_changed(format="other"), "isn.t an AgentGym training result"),
+        (_changed(version=0), "version 0, .* Train again"),
+        (_changed(version=2), "version 2, .* Update AgentGym"),
         (_changed(version=None), "version None"),
         (_without("run_id"), "missing fields: run_id"),
         (_changed(surplus=1), "unknown fields: surplus"),

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,12 +21,11 @@ from agentgym.core.metrics import (
 )
 from agentgym.core.tables import before_after, time_savings
 from agentgym.errors import FormatError
-from agentgym.utils.files import atomic_write_text
+from agentgym.utils.files import JsonFormat
 
 __all__ = ["Interval", "TrainingMetrics", "TrainingResult"]
 
-FORMAT = "agentgym-result"
-VERSION = 1
+_FORMAT = JsonFormat("agentgym-result", 1, "an AgentGym training result")
 
 
 @dataclass(slots=True)
@@ -80,9 +78,7 @@ class TrainingResult:
 
     def save(self, path: Path | str) -> None:
         """Writes the result as JSON, whole or not at all."""
-        data = {"format": FORMAT, "version": VERSION, **self.to_dict()}
-        text = json.dumps(data, indent=2, allow_nan=False)
-        atomic_write_text(path, f"{text}\n")
+        _FORMAT.write(path, self.to_dict())
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
@@ -92,28 +88,7 @@ class TrainingResult:
             FormatError: If the file is missing, truncated, foreign, or of another
                 version.
         """
-        try:
-            data = json.loads(Path(path).read_bytes())
-        except OSError as error:
-            raise FormatError(
-                f"{path} cannot be read: {error.strerror or error}."
-            ) from None
-        except (ValueError, RecursionError):
-            raise FormatError(
-                f"{path} is truncated or isn't valid JSON. Train again, or restore a "
-                "backup."
-            ) from None
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise FormatError(f"{path} isn't a training result of AgentGym.")
-        version = data.get("version")
-        if version != VERSION:
-            newer = isinstance(version, int) and version > VERSION
-            advice = "Update AgentGym" if newer else "Train again"
-            raise FormatError(
-                f"{path} has format version {version!r}; this AgentGym reads version "
-                f"{VERSION}. {advice}."
-            )
-        values = {k: v for k, v in data.items() if k not in ("format", "version")}
+        values = _FORMAT.read(path)
         try:
             return cls.from_dict(values)
         except FormatError as error:

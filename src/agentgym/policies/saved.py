@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +13,12 @@ from agentgym.core.tools import Tool, ToolCall, ToolRunner, tool_map
 from agentgym.errors import AgentGymError, FormatError, StoreError
 from agentgym.policies.base import DecisionRequest, Policy
 from agentgym.policies.registry import load_policy, policy_class
-from agentgym.utils.files import atomic_write_text
+from agentgym.utils.files import JsonFormat
 
 if TYPE_CHECKING:
     from agentgym.utils.assets import DownloadProgress
 
-FORMAT = "agentgym-model"
-VERSION = 1
+_FORMAT = JsonFormat("agentgym-model", 1, "an AgentGym model")
 FILE = "agent.json"
 
 
@@ -113,8 +111,6 @@ class SavedAgent:
         """
         folder = Path(folder)
         about = {
-            "format": FORMAT,
-            "version": VERSION,
             **self.metadata,
             "policy": self.policy.name,
             "tools": [tool.to_openai() for tool in self.tools],
@@ -122,8 +118,7 @@ class SavedAgent:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self.policy.save(folder)
-            text = json.dumps(clean(about), indent=2, allow_nan=False)
-            atomic_write_text(folder / FILE, f"{text}\n")
+            _FORMAT.write(folder / FILE, clean(about))
         except OSError as error:
             raise StoreError(
                 f"Cannot write the model to {folder}: {error.strerror or error}."
@@ -213,27 +208,8 @@ def _can_run(tool: Tool | None) -> bool:
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    path = folder / FILE
-    try:
-        about = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    if not (folder / FILE).exists():
         raise FormatError(
             f"{folder} doesn't contain an AgentGym model: {FILE} is missing."
-        ) from None
-    except OSError as error:
-        raise FormatError(
-            f"{path} cannot be read: {error.strerror or error}."
-        ) from None
-    except (ValueError, RecursionError):
-        raise FormatError(f"{path} is truncated or isn't JSON. Train again.") from None
-    if not isinstance(about, dict) or about.pop("format", None) != FORMAT:
-        raise FormatError(f"{path} doesn't describe an AgentGym model.")
-    version = about.pop("version", None)
-    if version != VERSION:
-        newer = isinstance(version, int) and version > VERSION
-        advice = "Update AgentGym" if newer else "Train again"
-        raise FormatError(
-            f"{path} has format version {version!r}, but this AgentGym reads version "
-            f"{VERSION}. {advice}."
         )
-    return about
+    return _FORMAT.read(folder / FILE)

@@ -1,14 +1,19 @@
-"""Atomic file writes, locks between processes, and the cache folder."""
+"""Atomic file writes, our JSON files, locks between processes, the cache folder."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from agentgym.errors import FormatError
 
 if sys.platform == "win32":
     import msvcrt
@@ -56,6 +61,55 @@ def atomic_write_bytes(path: Path | str, data: bytes) -> None:
 def atomic_write_text(path: Path | str, text: str) -> None:
     """Writes `text` to `path` atomically: UTF-8, line ends unchanged."""
     atomic_write_bytes(path, text.encode("utf-8"))
+
+
+@dataclass(frozen=True, slots=True)
+class JsonFormat:
+    """A kind of JSON file that says what it is, and in which version.
+
+    Attributes:
+        name: Marks such files.
+        version: The version that is written and read.
+        what: What a file is, for messages: "an AgentGym model".
+    """
+
+    name: str
+    version: int
+    what: str
+
+    def write(self, path: Path | str, values: Mapping[str, Any]) -> None:
+        """Writes the values atomically; they must be strict JSON."""
+        data = {"format": self.name, "version": self.version, **values}
+        atomic_write_text(path, f"{json.dumps(data, indent=2, allow_nan=False)}\n")
+
+    def read(self, path: Path | str) -> dict[str, Any]:
+        """Reads what `write` wrote.
+
+        Raises:
+            FormatError: The file is missing, truncated, foreign or of another version.
+        """
+        try:
+            data = json.loads(Path(path).read_bytes())
+        except OSError as error:
+            raise FormatError(
+                f"{path} cannot be read: {error.strerror or error}."
+            ) from None
+        except (ValueError, RecursionError):
+            raise FormatError(
+                f"{path} is truncated or isn't valid JSON. Train again, or restore a "
+                "backup."
+            ) from None
+        if not isinstance(data, dict) or data.pop("format", None) != self.name:
+            raise FormatError(f"{path} isn't {self.what}.")
+        version = data.pop("version", None)
+        if version != self.version:
+            newer = isinstance(version, int) and version > self.version
+            advice = "Update AgentGym" if newer else "Train again"
+            raise FormatError(
+                f"{path} has format version {version!r}, but this AgentGym reads "
+                f"version {self.version}. {advice}."
+            )
+        return data
 
 
 @contextlib.contextmanager
