@@ -8,7 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import AbstractContextManager, redirect_stdout
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from agentgym.core.trained_agent import TrainedAgent
     from agentgym.runs.view import RunView
     from agentgym.store import Store
-    from agentgym.ui.charts import Glyphs
+    from agentgym.ui.charts import Chart, Glyphs
     from agentgym.utils.assets import DownloadProgress
 
 Options = dict[str, Any]
@@ -57,6 +57,12 @@ JsonOption = Annotated[
 ]
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="Print only the name of the model.")
+]
+AgentArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="Name of a model, a name with a version, or a folder."
+    ),
 ]
 YesOption = Annotated[
     bool, typer.Option("--yes", "-y", help="Don't ask for confirmation.")
@@ -234,31 +240,25 @@ def _print_table(
     from agentgym.training.evaluation import PRICES
 
     metrics, baseline = result.metrics.to_dict(), result.baseline.to_dict()
-    stream = sys.stderr if stderr else sys.stdout
-    table = before_after(baseline, metrics, targets)
-
-    def say(text: str = "") -> None:
-        print(text, file=stream)
-
-    say(
-        f"\nTrained {result.model}: {metrics['episodes_completed']:,} episodes in"
-        f" {duration(metrics['total_training_time'])}, evaluated on"
-        f" {metrics['tasks']:,} held-out tasks (95% intervals)\n"
-    )
-    if stream.isatty():
-        console(stderr=stderr).print(table.rich())
-    else:
-        say(table.plain())
-    say(
-        f"\nCost: ${PRICES.input_per_million:.2f} per million input tokens,"
-        f" ${PRICES.output_per_million:.2f} per million output tokens."
-    )
-    say(time_savings(metrics, targets))
     at = _at(home_option)
-    say("\nNext:")
-    say(f"  agentgym evaluate {result.model} --seed 1{at}")
-    say(f"  agentgym runs show {result.run_id} --trajectories{at}")
-    say(f'  python: agentgym.TrainedAgent.load("{result.model}").run("Hello, ...")')
+    with results_only() if stderr else nullcontext():
+        print(
+            f"\nTrained {result.model}: {metrics['episodes_completed']:,} episodes in"
+            f" {duration(metrics['total_training_time'])}, evaluated on"
+            f" {metrics['tasks']:,} held-out tasks (95% intervals)\n"
+        )
+        draw(before_after(baseline, metrics, targets))
+        print(
+            f"\nCost: ${PRICES.input_per_million:.2f} per million input tokens,"
+            f" ${PRICES.output_per_million:.2f} per million output tokens."
+        )
+        print(time_savings(metrics, targets))
+        print("\nNext:")
+        print(f"  agentgym evaluate {result.model} --seed 1{at}")
+        print(f"  agentgym runs show {result.run_id} --trajectories{at}")
+        print(
+            f'  python: agentgym.TrainedAgent.load("{result.model}").run("Hello, ...")'
+        )
 
 
 def _explain_interrupt(view: RunView, home_option: str | None) -> NoReturn:
@@ -291,17 +291,32 @@ def print_json(value: dict[str, Any]) -> None:
     print(json.dumps(value, indent=2, allow_nan=False))
 
 
+def report(facts: dict[str, Any], text: str, *, json: bool) -> None:
+    """Prints what a command did: as JSON, or as text for people."""
+    if json:
+        print_json(facts)
+    else:
+        print(text)
+
+
 def results_only() -> AbstractContextManager[Any]:
     """Standard output is for results: what agents and tools print goes elsewhere."""
     return redirect_stdout(sys.stderr)
 
 
-def print_table(table: Table) -> None:
-    """Prints a table: in colours on a terminal, aligned text elsewhere."""
+def print_aligned(lines: Mapping[str, str]) -> None:
+    """Prints names, and what is said of each in a column beside them."""
+    width = max(map(len, lines))
+    for name, text in lines.items():
+        print(f"  {name:<{width}}  {text}")
+
+
+def draw(drawing: Table | Chart) -> None:
+    """Prints a drawing: in colours on a terminal, plain text elsewhere."""
     if sys.stdout.isatty():
-        console().print(table.rich())
+        console().print(drawing.rich())
     else:
-        print(table.plain())
+        print(drawing.plain())
 
 
 def downloading(

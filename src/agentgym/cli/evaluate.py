@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentgym.cli.common import (
+    AgentArgument,
     HomeOption,
     JsonOption,
     TasksOption,
+    draw,
     load_agent,
     note,
     print_json,
-    print_table,
     results_only,
     single_command,
     with_tasks,
@@ -28,12 +29,7 @@ app = single_command()
 
 @app.command()
 def evaluate(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL", help="Name of a model, a name with a version, or a folder."
-        ),
-    ],
+    model: AgentArgument,
     scenario: Annotated[
         str | None,
         typer.Option(
@@ -105,10 +101,10 @@ def evaluate(
         return
     where = scenario or trained.metadata["scenario"]
     print(f"{name} on {metrics['tasks']:,} held-out tasks of {where}\n")
-    print_table(_figures(metrics))
+    draw(_figures(metrics))
     if metrics["per_tool"]:
         print()
-        print_table(_tools(metrics["per_tool"]))
+        draw(_tools(metrics["per_tool"]))
     if metrics["failures"]:
         kinds = ", ".join(f"{kind} {n:,}" for kind, n in metrics["failures"].items())
         print(f"\nFailures: {kinds}")

@@ -15,10 +15,11 @@ from agentgym.cli.common import (
     YesOption,
     command_group,
     confirm,
+    draw,
     note,
     open_store,
     print_json,
-    print_table,
+    report,
 )
 from agentgym.errors import UsageError
 
@@ -53,10 +54,8 @@ def pull(
 
     with rich_progress() as progress:
         folder = find_model(model, progress)
-    if json:
-        print_json({"model": model, "path": str(folder)})
-    else:
-        print(f"{model} is in {folder}.")
+    facts = {"model": model, "path": str(folder)}
+    report(facts, f"{model} is in {folder}.", json=json)
 
 
 @app.command("list", cls=Command)
@@ -85,7 +84,7 @@ def list_(home_folder: HomeOption = None, json: JsonOption = False) -> None:
         for model in models
     ]
     headers = ("model", "scenario", "policy", "reliability", "success", "made")
-    print_table(Table(headers, rows))
+    draw(Table(headers, rows))
 
 
 @app.command(cls=Command)
@@ -111,7 +110,7 @@ def show(
         print(f"with {versions}")
     if about.get("metrics") and about.get("baseline"):
         print()
-        print_table(before_after(about["baseline"], about["metrics"], {}))
+        draw(before_after(about["baseline"], about["metrics"], {}))
         print(time_savings(about["metrics"], {}))
 
 
@@ -135,7 +134,7 @@ def compare(
     if json:
         print_json({"same_tasks": same, "models": [_facts(row) for row in rows]})
         return
-    print_table(_comparison(rows))
+    draw(_comparison(rows))
     if not same:
         note(
             "These models were evaluated on different tasks. To use the same tasks for"
@@ -164,10 +163,7 @@ def delete(
             )
         confirm(row.full_name, yes=yes)
         store.delete_model(row.full_name)
-    if json:
-        print_json({"deleted": row.full_name})
-    else:
-        print(f"Deleted {row.full_name}.")
+    report({"deleted": row.full_name}, f"Deleted {row.full_name}.", json=json)
 
 
 def _metrics(model: ModelRow) -> dict[str, Any]:

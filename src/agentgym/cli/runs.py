@@ -19,12 +19,14 @@ from agentgym.cli.common import (
     confirm,
     console,
     downloading,
+    draw,
     glyphs,
     note,
     open_store,
+    print_aligned,
     print_json,
     print_result,
-    print_table,
+    report,
     results_only,
 )
 from agentgym.errors import UsageError
@@ -100,7 +102,7 @@ def list_(
         "started",
     )
     right = frozenset({"seed", "episodes", "reliability"})
-    print_table(Table(headers, rows, right))
+    draw(Table(headers, rows, right))
 
 
 @app.command(cls=Command)
@@ -260,12 +262,10 @@ def adjust(
     changes = dict(_parse_change(text) for text in settings)
     with open_store() as store:
         row = lifecycle.adjust(store, run, changes)
-    if json:
-        print_json(_facts(row) | {"changes": changes})
-        return
     text = ", ".join(f"{name}={value:g}" for name, value in changes.items())
     when = "when it resumes" if row.status == "paused" else "from its next iteration on"
-    print(f"Adjustment requested. Run {row.id} will use {text} {when}.")
+    text = f"Adjustment requested. Run {row.id} will use {text} {when}."
+    report(_facts(row) | {"changes": changes}, text, json=json)
 
 
 @app.command(cls=Command)
@@ -284,10 +284,7 @@ def delete(
         row = lifecycle.check(store, run, "deleted")
         confirm(f"run {row.id}", yes=yes)
         lifecycle.delete(store, row.id)
-    if json:
-        print_json({"deleted": row.id})
-    else:
-        print(f"Deleted run {row.id}.")
+    report({"deleted": row.id}, f"Deleted run {row.id}.", json=json)
 
 
 def _parse_change(text: str) -> tuple[str, float]:
@@ -307,16 +304,13 @@ def _report(store: Store, run: RunRow, wanted: str, asked: str, *, json: bool) -
     from agentgym.store.rows import UNDER_WAY
 
     run = lifecycle.settled(store, run.id, wanted, _CONFIRM_SECONDS)
-    if json:
-        print_json(_facts(run))
-    elif run.status == wanted or run.status not in UNDER_WAY:
+    text = (
+        f"{asked} requested. Run {run.id} will be {wanted} after its current iteration."
+    )
+    if run.status == wanted or run.status not in UNDER_WAY:
         model = f"; its model is {run.model}" if run.model else ""
-        print(f"Run {run.id} is {run.status}{model}.")
-    else:
-        print(
-            f"{asked} requested. Run {run.id} will be {wanted} after its current "
-            "iteration."
-        )
+        text = f"Run {run.id} is {run.status}{model}."
+    report(_facts(run), text, json=json)
 
 
 def _facts(run: RunRow) -> dict[str, Any]:
@@ -343,11 +337,10 @@ def _print_run(run: RunRow, view: RunView) -> None:
         print(f"Model {run.model}")
     baseline = untrained(view)
     if points := curve(view):
-        out = console()
         marks = glyphs()
         chart = line_chart(
             points,
-            width=min(out.width, 100),
+            width=min(console().width, 100),
             height=12,
             baseline=baseline,
             target=view.target,
@@ -355,18 +348,15 @@ def _print_run(run: RunRow, view: RunView) -> None:
         )
         words = legend(baseline=baseline, target=view.target, glyphs=marks)
         print()
-        for drawing in (chart, words):
-            if out.is_terminal:
-                out.print(drawing.rich())
-            else:
-                print(drawing.plain())
+        draw(chart)
+        draw(words)
     if run.result:
         metrics, before = run.result["metrics"], run.result["baseline"]
         targets = view.targets
         if view.target:
             targets = {**targets, "tool_reliability": view.target}
         print()
-        print_table(before_after(before, metrics, targets))
+        draw(before_after(before, metrics, targets))
         print(time_savings(metrics, targets))
     elif view.failures:
         print(f"\nFailures: agentgym runs show {run.id} --trajectories")
@@ -379,9 +369,7 @@ def _print_run(run: RunRow, view: RunView) -> None:
     }
     if chosen:
         print("\nSettings that are not the default")
-        width = max(len(name) for name in chosen)
-        for name, value in chosen.items():
-            print(f"  {name:<{width}}  {value}  ({set_by[name]})")
+        print_aligned({k: f"{v}  ({set_by[k]})" for k, v in chosen.items()})
 
 
 def _print_history(view: RunView) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +12,9 @@ from agentgym.cli.common import (
     JsonOption,
     TasksOption,
     command_group,
+    print_aligned,
     print_json,
+    report,
     with_tasks,
 )
 from agentgym.errors import UsageError
@@ -29,8 +32,6 @@ ScenarioArgument = Annotated[
 @app.command("list", cls=Command)
 def list_(json: JsonOption = False) -> None:
     """List the available scenarios."""
-    import dataclasses
-
     from agentgym.core.tables import Table
     from agentgym.scenarios.registry import ScenarioRegistry
 
@@ -39,9 +40,12 @@ def list_(json: JsonOption = False) -> None:
         print_json({"scenarios": [dataclasses.asdict(info) for info in found]})
         return
     rows = [
-        (info.name, info.difficulty, info.estimated_time, info.problem)
-        if info.problem
-        else (info.name, info.difficulty, info.estimated_time, info.description)
+        (
+            info.name,
+            info.difficulty,
+            info.estimated_time,
+            info.problem or info.description,
+        )
         for info in found
     ]
     # Plain text on terminals, too: importing rich would take longer than all else.
@@ -64,31 +68,27 @@ def show(
     print(
         f"Difficulty: {facts['difficulty']}. Training time: {facts['estimated_time']}."
     )
-    _print_section(
-        "Targets", {name: f"{value:g}" for name, value in facts["targets"].items()}
-    )
-    _print_section(
-        "Components",
-        {
+    sections = {
+        "Targets": {name: f"{value:g}" for name, value in facts["targets"].items()},
+        "Components": {
             name: "learns" if learns else "frozen"
             for name, learns in facts["components"].items()
         },
-    )
-    _print_section(
-        "Options (train --set name=value)",
-        {name: f"default {value!r}" for name, value in facts["options"].items()},
-    )
-    _print_section(
-        "Training defaults",
-        {name: repr(value) for name, value in facts["training_defaults"].items()},
-    )
-    _print_section(
-        f"Tools ({len(facts['tools'])})",
-        {
+        "Options (train --set name=value)": {
+            name: f"default {value!r}" for name, value in facts["options"].items()
+        },
+        "Training defaults": {
+            name: repr(value) for name, value in facts["training_defaults"].items()
+        },
+        f"Tools ({len(facts['tools'])})": {
             tool["function"]["name"]: tool["function"]["description"]
             for tool in facts["tools"]
         },
-    )
+    }
+    for title, lines in sections.items():
+        if lines:
+            print(f"\n{title}")
+            print_aligned(lines)
     print("\nExample task")
     for message in facts["example"]:
         if message["role"] != "system":
@@ -107,16 +107,8 @@ def check(
     results = check_scenario(scenario)
     wrong = [result for result in results if not result.ok]
     if json:
-        print_json(
-            {
-                "scenario": name,
-                "ok": not wrong,
-                "checks": [
-                    {"rule": r.rule, "ok": r.ok, "explanation": r.explanation}
-                    for r in results
-                ],
-            }
-        )
+        checks = [dataclasses.asdict(result) for result in results]
+        print_json({"scenario": name, "ok": not wrong, "checks": checks})
     else:
         for result in results:
             mark = "ok   " if result.ok else "WRONG"
@@ -146,12 +138,11 @@ def new(
         raise UsageError(f"Scenario '{name}' already exists. Choose another name.")
     path, class_name = write_skeleton(name, Path())
     scenario = f"{name}:{class_name}"
-    if json:
-        print_json({"file": str(path), "scenario": scenario})
-        return
-    print(f"Wrote {path}. Next:")
-    print(f"  agentgym scenarios check {scenario}")
-    print(f"  agentgym train {scenario} --episodes 6000")
+    text = (
+        f"Wrote {path}. Next:\n  agentgym scenarios check {scenario}\n"
+        f"  agentgym train {scenario} --episodes 6000"
+    )
+    report({"file": str(path), "scenario": scenario}, text, json=json)
 
 
 def _facts(scenario: Scenario) -> dict[str, Any]:
@@ -173,11 +164,3 @@ def _facts(scenario: Scenario) -> dict[str, Any]:
         "tools": tools,
         "example": list(tasks[0].messages),
     }
-
-
-def _print_section(title: str, rows: dict[str, str]) -> None:
-    if rows:
-        print(f"\n{title}")
-        width = max(len(name) for name in rows)
-        for name, text in rows.items():
-            print(f"  {name:<{width}}  {text}")

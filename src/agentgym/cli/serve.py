@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from agentgym.cli.common import (
+    AgentArgument,
     HomeOption,
     error_line,
     load_agent,
@@ -22,12 +23,7 @@ app = single_command()
 
 @app.command()
 def serve(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL", help="Name of a model, a name with a version, or a folder."
-        ),
-    ],
+    model: AgentArgument,
     host: Annotated[
         str,
         typer.Option(

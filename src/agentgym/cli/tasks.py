@@ -6,7 +6,14 @@ from typing import Annotated
 
 import typer
 
-from agentgym.cli.common import Command, JsonOption, command_group, note, print_json
+from agentgym.cli.common import (
+    Command,
+    JsonOption,
+    command_group,
+    note,
+    print_json,
+    report,
+)
 
 app = command_group("Check and import files of tasks.")
 importing = command_group("Make a tasks file from another format.")
@@ -90,7 +97,5 @@ def bfcl(
         note(f"skipped: {reason}")
     if len(left_out) > _SHOWN:
         note(f"skipped: {len(left_out) - _SHOWN:,} more")
-    if json:
-        print_json({"file": output, "tasks": count, "left_out": left_out})
-    else:
-        print(f"{count:,} tasks written to {output}, {len(left_out):,} skipped.")
+    text = f"{count:,} tasks written to {output}, {len(left_out):,} skipped."
+    report({"file": output, "tasks": count, "left_out": left_out}, text, json=json)

@@ -27,11 +27,6 @@ from agentgym.scenarios.environment import ActOutcome, Environment
 TASKS = 48
 """Tasks drawn from each split."""
 CLOSING: Message = {"role": "assistant", "content": "Done."}
-UNKNOWN_CALL: Message = {
-    "role": "assistant",
-    "content": None,
-    "tool_calls": [ToolCall("no_such_tool", {}).to_openai()],
-}
 
 _MAX_STEPS = 10
 _CALLS = 3
@@ -48,8 +43,28 @@ _SAMPLES = {
 }
 
 
+def calling(name: str, arguments: Mapping[str, Any]) -> Message:
+    """An assistant's message that calls a tool."""
+    call = ToolCall(name, dict(arguments)).to_openai()
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+UNKNOWN_CALL = calling("no_such_tool", {})
+
+
 class NotChecked(Exception):
     """A rule cannot be checked because the scenario breaks another one."""
+
+
+@contextlib.contextmanager
+def needs(rule: str) -> Iterator[None]:
+    """What goes wrong in the block breaks another rule, which is to be fixed first."""
+    try:
+        yield
+    except NotChecked:
+        raise
+    except Exception:
+        raise NotChecked(rule) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +108,8 @@ class Bench:
     @cached_property
     def tasks(self) -> dict[Split, list[Task]]:
         """Tasks of each split."""
-        try:
+        with needs("tasks_exist"):
             tasks = {split: self.draw(split, 0) for split in SPLITS}
-        except Exception:
-            raise NotChecked("tasks_exist") from None
         if not all(
             some and all(isinstance(task, Task) and task.messages for task in some)
             for some in tasks.values()
@@ -119,12 +132,8 @@ class Bench:
 
     def made(self) -> Environment:
         """A new environment, for rules about something else."""
-        try:
+        with needs("environment_is_made"):
             environment = self.make_environment()
-        except NotChecked:
-            raise
-        except Exception:
-            raise NotChecked("environment_is_made") from None
         if not isinstance(environment, Environment):
             raise NotChecked("environment_is_made")
         return environment
@@ -132,34 +141,24 @@ class Bench:
     def environment(self) -> Environment:
         """A new environment that has been played once."""
         environment = self.made()
-        try:
+        with needs("environment_steps"):
             play(environment, self.task, [UNKNOWN_CALL, CLOSING])
-        except Exception:
-            raise NotChecked("environment_steps") from None
-        try:
+        with needs("world_closes"):
             environment.release()
-        except Exception:
-            raise NotChecked("world_closes") from None
         return environment
 
     @cached_property
     def probes(self) -> list[ToolProbe]:
         """Every tool that has a function, called in a few tasks."""
         environment = self.environment()
-        return [
-            self._probe(environment, tool)
-            for tool in environment.tool_list
-            if tool.function is not None
-        ]
+        alive = [tool for tool in environment.tool_list if tool.function is not None]
+        return [self._probe(environment, tool) for tool in alive]
 
     @cached_property
     def episodes(self) -> list[Trajectory]:
         """Episodes of a few tasks: at least two bad ones each, and any good one."""
-        environment = self.environment()
-        found: list[Trajectory] = []
-        for task in self.tasks["train"][:_SEARCHED_TASKS]:
-            found += self._search(environment, task)
-        return found
+        environment, tasks = self.environment(), self.tasks["train"][:_SEARCHED_TASKS]
+        return [found for task in tasks for found in self._search(environment, task)]
 
     def close(self) -> None:
         """Closes what was opened; a rule reports what cannot be closed."""
@@ -228,12 +227,7 @@ class Bench:
                 return
             play(environment, task, course)
             talk = list(environment.messages)
-            for call in _calls(tools, talk):
-                message: Message = {
-                    "role": "assistant",
-                    "content": None,
-                    "tool_calls": [call.to_openai()],
-                }
+            for message in _calls(tools, talk):
                 tries += 1
                 if tries > _SEARCH_BUDGET:
                     return
@@ -302,10 +296,10 @@ def made_up_arguments(
         return
 
 
-def _calls(tools: Sequence[Tool], messages: Sequence[Message]) -> Iterator[ToolCall]:
+def _calls(tools: Sequence[Tool], messages: Sequence[Message]) -> Iterator[Message]:
     for tool in tools:
         for arguments in made_up_arguments(tool, messages):
-            yield ToolCall(tool.name, arguments)
+            yield calling(tool.name, arguments)
 
 
 def _values(schema: Mapping[str, Any], words: str) -> list[Any]:
@@ -361,12 +355,8 @@ def _lists(schema: Mapping[str, Any], words: str) -> list[Any]:
 
 def _mappings(schema: Mapping[str, Any], words: str) -> list[Any]:
     properties = schema.get("properties") or {}
-    return [
-        {
-            name: _values(properties.get(name, {}), words)[0]
-            for name in schema.get("required") or ()
-        }
-    ]
+    names = schema.get("required") or ()
+    return [{name: _values(properties.get(name, {}), words)[0] for name in names}]
 
 
 _MAKERS: dict[str, Callable[[Mapping[str, Any], str], list[Any]]] = {

@@ -14,7 +14,6 @@ from typing import Any
 
 from agentgym.core.schemas import SchemaProblem, check_schema
 from agentgym.core.task import DIFFICULTIES, SPLITS, Message, Task
-from agentgym.core.tools import ToolCall
 from agentgym.errors import ConfigError, one_line
 from agentgym.scenarios.checker.bench import (
     CLOSING,
@@ -22,6 +21,9 @@ from agentgym.scenarios.checker.bench import (
     UNKNOWN_CALL,
     Bench,
     NotChecked,
+    ToolProbe,
+    calling,
+    needs,
     observations,
 )
 from agentgym.scenarios.environment import Environment
@@ -268,42 +270,35 @@ def tool_schemas_valid(bench: Bench) -> str:
 
 def tools_run(bench: Bench) -> str:
     """Tools answer a valid call, or reject it with ToolError."""
-    for probe in bench.probes:
-        if probe.raised:
-            return (
-                f"Tool '{probe.tool.name}' raises {probe.raised} for "
-                f"{json.dumps(probe.arguments)}. Return an answer, or raise ToolError "
-                "with a message for the agent."
-            )
     untried = [probe.tool.name for probe in bench.probes if probe.arguments is None]
     if untried:
         bench.notes.append(
             f"Not tried, because no valid arguments were found: {', '.join(untried)}."
         )
-    return ""
+    return _first(
+        bench,
+        lambda probe: probe.raised,
+        "raises {found} for {arguments}. Return an answer, or raise ToolError with a "
+        "message for the agent.",
+    )
 
 
 def tool_results_are_json(bench: Bench) -> str:
     """Tools return JSON."""
-    for probe in bench.probes:
-        if probe.not_json:
-            return (
-                f"Tool '{probe.tool.name}' doesn't return JSON: {probe.not_json}. Use "
-                "text, finite numbers, lists and mappings."
-            )
-    return ""
+    return _first(
+        bench,
+        lambda probe: probe.not_json,
+        "doesn't return JSON: {found}. Use text, finite numbers, lists and mappings.",
+    )
 
 
 def tools_answer_in_time(bench: Bench) -> str:
     """Tools answer within the time limit."""
-    for probe in bench.probes:
-        if probe.hung:
-            return (
-                f"Tool '{probe.tool.name}' doesn't answer within "
-                f"{bench.tool_timeout:g} s for {json.dumps(probe.arguments)}. Add a "
-                "time limit to it."
-            )
-    return ""
+    return _first(
+        bench,
+        lambda probe: f"{bench.tool_timeout:g} s" if probe.hung else "",
+        "doesn't answer within {found} for {arguments}. Add a time limit to it.",
+    )
 
 
 # Of the environment --------------------------------------------------------------
@@ -333,10 +328,8 @@ def environment_steps(bench: Bench) -> str:
 def world_closes(bench: Bench) -> str:
     """A world can be closed after an episode, and another one opened."""
     environment = bench.made()
-    try:
+    with needs("environment_steps"):
         environment.reset_task(bench.task)
-    except Exception:
-        raise NotChecked("environment_steps") from None
     environment.release()
     environment.reset_task(bench.task)
     environment.close()
@@ -349,9 +342,7 @@ def environment_deterministic(bench: Bench) -> str:
     """The same seed and actions lead to the same observations."""
     healthy = [probe for probe in bench.probes if probe.healthy]
     scripts: list[list[Message]] = [[UNKNOWN_CALL, CLOSING], [CLOSING]]
-    for probe in healthy:
-        call = ToolCall(probe.tool.name, probe.arguments or {})
-        scripts.append([{"content": None, "tool_calls": [call.to_openai()]}])
+    scripts += [[calling(p.tool.name, p.arguments or {})] for p in healthy]
     seen = [
         [observations(environment, script) for script in scripts]
         for environment in (bench.environment(), bench.environment())
@@ -462,6 +453,16 @@ RULES: tuple[Callable[[Bench], str], ...] = (
     rewards_tell_good_from_bad,
 )
 """All rules, in the order in which to fix them."""
+
+
+def _first(bench: Bench, fault: Callable[[ToolProbe], str], text: str) -> str:
+    """What is wrong with the first tool that has the fault; "" if none has it."""
+    for probe in bench.probes:
+        if found := fault(probe):
+            arguments = json.dumps(probe.arguments)
+            about = text.format(found=found, arguments=arguments)
+            return f"Tool '{probe.tool.name}' {about}"
+    return ""
 
 
 def _is_number(value: Any) -> bool:
