@@ -30,11 +30,7 @@ from typing import Any
 
 from agentgym.core.config import TrainingConfig
 from agentgym.core.control import Control
-from agentgym.core.events import (
-    EventBus,
-    IterationDone,
-    Warned,
-)
+from agentgym.core.events import EventBus, IterationDone, Warned
 from agentgym.core.rewards import Signal
 from agentgym.core.task import Task
 from agentgym.core.tools import Tool, ToolCall

@@ -20,9 +20,6 @@ from agentgym.policies.llm.cache import Segment
 
 NAME = "agentgym_forest"
 
-_MULTIPLE = 64
-"""Shapes in half precision are multiples of this: see `lora`."""
-
 
 @dataclass(slots=True)
 class Tree:
@@ -136,7 +133,7 @@ def _reading(
             output[:, :, grove.rows] = _plain(query, key, value, scaling, grove)
             continue
         own = query[:, :, grove.rows]
-        keys, values, _ = _opening(grove, layer, half=False)
+        keys, values = _opening(grove, layer, half=False)
         attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
         # Queries that share a key head stand in rows, so no key is copied.
         of_opening, total = attend(
@@ -178,10 +175,9 @@ class _ForestAttention(torch.autograd.Function):
                 output[:, :, grove.rows] = _plain(query, key, value, scaling, grove)
                 continue
             own = query[:, :, grove.rows] * scaling
-            keys, values, length = _opening(grove, layer, forest.half)
+            keys, values = _opening(grove, layer, forest.half)
             scores = _products(own, keys, grove, -torch.inf)
             start = keys.shape[1]
-            scores[..., length:start] = -torch.inf
             for tree, at, columns in _trees(grove, start):
                 part = _product(own[:, :, at], _all(tree, layer, key, 0).mT)
                 part.masked_fill_(tree.hidden, -torch.inf)
@@ -191,7 +187,7 @@ class _ForestAttention(torch.autograd.Function):
             for tree, at, columns in _trees(grove, start):
                 own_values = _all(tree, layer, value, 1)
                 result[:, :, at] += _product(weight[:, :, at, columns], own_values)
-            output[:, :, grove.rows] = result[:, :, : own.shape[2]]
+            output[:, :, grove.rows] = result
             weights.append(weight)
         if any(ctx.needs_input_grad):
             ctx.save_for_backward(query, key, value, output, *weights)
@@ -208,14 +204,14 @@ class _ForestAttention(torch.autograd.Function):
         for grove, weight in zip(forest.groves, weights, strict=True):
             own = query[:, :, grove.rows] * scaling
             told = gradient[:, :, grove.rows]
-            keys, values, _ = _opening(grove, layer, forest.half)
+            keys, values = _opening(grove, layer, forest.half)
             start = keys.shape[1]
             change = _products(told, values, grove, 0.0)
             for tree, at, columns in _trees(grove, start):
                 own_values = _all(tree, layer, value, 1)
                 change[:, :, at, columns] = _product(told[:, :, at], own_values.mT)
             mean = (told * output[:, :, grove.rows]).sum(-1, keepdim=True)
-            change[:, :, : own.shape[2]] -= mean
+            change -= mean
             change *= weight
             result = _product(change[..., :start], keys).float()
             for tree, at, columns in _trees(grove, start):
@@ -225,7 +221,7 @@ class _ForestAttention(torch.autograd.Function):
                 to_key[:, tree.rows] = _turned(part[..., new], own[:, :, at])
                 part = weight[:, :, at, columns]
                 to_value[:, tree.rows] = _turned(part[..., new], told[:, :, at])
-            to_query[:, :, grove.rows] = result[:, :, : own.shape[2]] * scaling
+            to_query[:, :, grove.rows] = result * scaling
         return to_query, to_key, to_value, None, None, None
 
 
@@ -245,34 +241,22 @@ def _plain(
     )
 
 
-def _opening(
-    grove: Grove, layer: int, half: bool
-) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Keys and values of the opening, and how many are not padding."""
+def _opening(grove: Grove, layer: int, half: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values of the opening."""
     assert grove.opening is not None
     keys, values = (tensor[0] for tensor in grove.opening.keys[layer])
-    length = keys.shape[1]
-    if half:
-        padding = (0, 0, 0, -length % _MULTIPLE)
-        keys, values = (
-            nn.functional.pad(tensor.bfloat16(), padding) for tensor in (keys, values)
-        )
-    return keys, values, length
+    return (keys.bfloat16(), values.bfloat16()) if half else (keys, values)
 
 
 def _products(
     rows: torch.Tensor, columns: torch.Tensor, grove: Grove, fill: float
 ) -> torch.Tensor:
     """Of all rows with the opening's columns, with room for those of the trees."""
-    half = columns.dtype != rows.dtype
-    count, start = rows.shape[2], columns.shape[1]
-    padding = -count % _MULTIPLE if half else 0
+    start = columns.shape[1]
     widest = max(tree.hidden.shape[1] for tree in grove.trees)
-    shape = (*rows.shape[:2], count + padding, start + widest)
-    result = torch.empty(shape, device=rows.device)
+    result = torch.empty((*rows.shape[:3], start + widest), device=rows.device)
     result[..., start:] = fill
-    given = nn.functional.pad(rows.to(columns.dtype), (0, 0, 0, padding))
-    result[..., :start] = _product(given, columns.mT)
+    result[..., :start] = _product(rows, columns.mT)
     return result
 
 

@@ -63,13 +63,12 @@ class Branch:
         parents: Sequence[int] = (),
         *,
         read: bool = True,
-        hidden: torch.Tensor | None = None,
     ) -> None:
         self.segment = segment
         self.read = read
         self.tokens = tokens
         self.parents = parents
-        self.hidden = hidden
+        self.hidden: torch.Tensor | None = None
         self.loose: Sequence[int] = ()
 
 

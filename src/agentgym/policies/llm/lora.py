@@ -19,20 +19,8 @@ from torch import nn
 
 from agentgym.errors import FormatError, StoreError
 
-_ROWS = 64
-"""Products in half precision have a multiple of this many rows, or a power of two below
-it: for each number of rows a program is made and kept, which takes time and a megabyte.
-"""
-
-
 _BETAS = (0.9, 0.95)
 """How much of the gradient's moments Adam keeps at each step."""
-
-
-def _padding(rows: int) -> int:
-    if rows < _ROWS:
-        return (1 << (rows - 1).bit_length()) - rows
-    return -rows % _ROWS
 
 
 class FrozenLinear(nn.Module):
@@ -54,11 +42,7 @@ class FrozenLinear(nn.Module):
         if self.fast is None:
             y: torch.Tensor = self.base(x)
             return y
-        flat = x.flatten(0, -2).bfloat16()
-        rows = len(flat)
-        given = nn.functional.pad(flat, (0, 0, 0, _padding(rows)))
-        y = nn.functional.linear(given, self.fast)[:rows].to(x.dtype)
-        y = y.unflatten(0, x.shape[:-1])
+        y = nn.functional.linear(x.bfloat16(), self.fast).to(x.dtype)
         return y if self.base.bias is None else y + self.base.bias
 
 

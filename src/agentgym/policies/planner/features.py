@@ -10,10 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agentgym.policies.calls.candidates import (
-    Candidate,
-    find_candidates,
-)
+from agentgym.policies.calls.candidates import Candidate, find_candidates
 from agentgym.policies.calls.conversation import (
     Called,
     Field,
@@ -36,20 +33,8 @@ from agentgym.policies.planner.facts import (
     spoken,
     unused,
 )
-from agentgym.policies.planner.heads import (
-    FLAGS,
-    HISTORY,
-    Array,
-    Block,
-    Clauses,
-)
-from agentgym.policies.planner.toolset import (
-    ABSENT,
-    ASK,
-    FINISH,
-    Parameter,
-    ToolSet,
-)
+from agentgym.policies.planner.heads import FLAGS, HISTORY, Array, Block, Clauses
+from agentgym.policies.planner.toolset import ABSENT, ASK, FINISH, Parameter, ToolSet
 from agentgym.policies.planner.vectors import (
     EMBEDDING_SCALE,
     hashed,

@@ -40,13 +40,7 @@ from agentgym.core.trajectory import Group
 from agentgym.errors import TrainingDiverged
 from agentgym.policies.base import UpdateStats
 from agentgym.policies.planner.factors import Heads, Pointing, Trace
-from agentgym.policies.planner.heads import (
-    Array,
-    Case,
-    PointerHead,
-    Stack,
-    log_softmax,
-)
+from agentgym.policies.planner.heads import Array, Case, PointerHead, Stack, log_softmax
 
 COMPONENTS = {
     "tool": "tool_selection",

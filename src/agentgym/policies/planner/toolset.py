@@ -25,14 +25,8 @@ from agentgym.policies.planner.facts import (
     kind_of_value,
     name_words,
 )
-from agentgym.policies.planner.heads import (
-    NO_ROW,
-    Array,
-    Options,
-)
-from agentgym.policies.planner.vectors import (
-    word_vectors,
-)
+from agentgym.policies.planner.heads import NO_ROW, Array, Options
+from agentgym.policies.planner.vectors import word_vectors
 
 FINISH, ASK = 0, 1
 """The first two options in every state; tools come after them."""
