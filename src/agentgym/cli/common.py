@@ -221,27 +221,15 @@ def print_result(
     quiet: bool,
 ) -> None:
     """Prints the result of a run; see `carry_out`."""
-    if not quiet:
-        _print_table(result, targets, home_option, stderr=json)
-    if json:
-        print_json(result.to_dict())
-    elif quiet:
-        print(result.model)
-
-
-def _print_table(
-    result: TrainingResult,
-    targets: Mapping[str, float],
-    home_option: str | None,
-    *,
-    stderr: bool,
-) -> None:
+    if quiet:
+        report(result.to_dict(), result.model, json=json)
+        return
     from agentgym.core.tables import before_after, duration, time_savings
     from agentgym.training.evaluation import PRICES
 
     metrics, baseline = result.metrics.to_dict(), result.baseline.to_dict()
     at = _at(home_option)
-    with results_only() if stderr else nullcontext():
+    with results_only() if json else nullcontext():
         print(
             f"\nTrained {result.model}: {metrics['episodes_completed']:,} episodes in"
             f" {duration(metrics['total_training_time'])}, evaluated on"
@@ -259,6 +247,8 @@ def _print_table(
         print(
             f'  python: agentgym.TrainedAgent.load("{result.model}").run("Hello, ...")'
         )
+    if json:
+        print_json(result.to_dict())
 
 
 def _explain_interrupt(view: RunView, home_option: str | None) -> NoReturn:

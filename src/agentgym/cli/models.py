@@ -101,9 +101,10 @@ def show(
         return
     about = row.metadata
     made = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.created_at))
-    config = about.get("config") or {}
     print(f"{row.full_name}: {about.get('scenario')}, policy {about.get('policy')}")
-    print(f"made {made} by run {row.run_id or 'unknown'}, seed {config.get('seed')}")
+    print(
+        f"made {made} by run {row.run_id or 'unknown'}, seed {_config(row).get('seed')}"
+    )
     print(f"in {row.path}")
     versions = ", ".join(f"{k} {v}" for k, v in (about.get("versions") or {}).items())
     if versions:
@@ -184,37 +185,35 @@ def _facts(model: ModelRow) -> dict[str, Any]:
     }
 
 
+def _config(model: ModelRow) -> dict[str, Any]:
+    return model.metadata.get("config") or {}
+
+
 def _measured_on_the_same_tasks(models: Sequence[ModelRow]) -> bool:
-    asked = set()
-    for model in models:
-        config = model.metadata.get("config") or {}
-        asked.add(
-            (
-                model.metadata.get("scenario"),
-                config.get("seed"),
-                _metrics(model).get("tasks"),
-            )
-        )
+    asked = {
+        (model.metadata.get("scenario"), _config(model).get("seed"), tasks)
+        for model in models
+        for tasks in [_metrics(model).get("tasks")]
+    }
     return len(asked) == 1
 
 
 def _comparison(models: Sequence[ModelRow]) -> Any:
     from agentgym.core import tables
 
-    measured = [_metrics(model) for model in models]
-    configs = [model.metadata.get("config") or {} for model in models]
-    rows = [
-        ("scenario", *(str(model.metadata.get("scenario")) for model in models)),
-        ("seed", *(str(config.get("seed")) for config in configs)),
-        ("episodes", *(tables.number(m.get("episodes_completed")) for m in measured)),
-        *(
-            (label, *(tables.figure(metrics, name) for metrics in measured))
-            for name, label in tables.figures({}).items()
-        ),
+    shown = tables.figures({})
+    labels = ("scenario", "seed", "episodes", *shown.values(), "training time")
+    columns = [
         (
-            "training time",
-            *(tables.duration(m.get("total_training_time")) for m in measured),
-        ),
+            str(model.metadata.get("scenario")),
+            str(_config(model).get("seed")),
+            tables.number(measured.get("episodes_completed")),
+            *(tables.figure(measured, name) for name in shown),
+            tables.duration(measured.get("total_training_time")),
+        )
+        for model in models
+        for measured in [_metrics(model)]
     ]
     names = tuple(model.full_name for model in models)
+    rows = list(zip(labels, *columns, strict=True))
     return tables.Table(("held-out tasks", *names), rows, right=frozenset(names))

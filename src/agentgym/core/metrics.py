@@ -131,15 +131,7 @@ _SINCE: dict[str, Any] = {
     "measures": {},
 }
 _TABLES = ("per_tool", "failures", "measures")
-_OPTIONAL = (
-    "cost_reduction",
-    "time_savings",
-    "final_reward",
-    "convergence_episode",
-    "calibration_error",
-    "free_form_reliability",
-    "free_form_reliability_interval",
-)
+_OPTIONAL = {f.name for f in dataclasses.fields(TrainingMetrics) if f.default is None}
 
 
 def clean(value: Any) -> Any:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import PurePath
 from typing import Any
 
-from agentgym.core.metrics import AtMost
+from agentgym.core.metrics import AtMost, clean
 from agentgym.errors import StoreError
 
 MAX_TRAJECTORY_CHARACTERS = 200_000
@@ -28,7 +27,7 @@ def encode(value: Any) -> str:
             return _dumps(value, allow_nan=False)
         except ValueError:
             # Rare enough that the second pass costs nothing.
-            return _dumps(_finite(json.loads(_dumps(value))), allow_nan=False)
+            return _dumps(clean(json.loads(_dumps(value))), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise StoreError(f"Cannot store this as JSON: {error}.") from error
 
@@ -71,16 +70,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (set, frozenset)):
         return sorted(value)
     raise TypeError(f"a {type(value).__name__} is no JSON value")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return value
 
 
 def _cut(value: Any) -> Any:
