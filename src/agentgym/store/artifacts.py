@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 from typing import Protocol
 
-from agentgym.utils.files import atomic_path
+from agentgym.utils.files import atomic_path, sync
 
 
 class ArtifactStore(Protocol):
@@ -78,7 +78,7 @@ class FolderArtifacts:
         _bring(folder, self._root / name, move=True)
         # It is there for all to see; some file systems cannot sync a folder.
         with contextlib.suppress(OSError):
-            _sync(self._root)
+            sync(self._root)
 
     def fetch(self, name: str, folder: Path) -> None:
         """See `ArtifactStore.fetch`."""
@@ -130,15 +130,5 @@ def _on_one_disk(one: Path, other: Path) -> bool:
 def _sync_tree(folder: Path) -> None:
     """After a power cut a renamed folder must not hold empty files."""
     for path in folder.rglob("*"):
-        if path.is_file() and not path.is_symlink():
-            _sync(path)
-
-
-def _sync(path: Path) -> None:
-    # Windows syncs only what is open for writing, and no folders.
-    if os.name != "nt":
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        if os.name != "nt" and path.is_file() and not path.is_symlink():
+            sync(path)

@@ -43,13 +43,15 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
     temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}.tmp"
     try:
         yield temporary
-        _sync(temporary)
+        sync(temporary)
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-    _sync_folder(path.parent)
+    # Some file systems cannot sync a folder.
+    with contextlib.suppress(OSError):
+        sync(path.parent)
 
 
 def atomic_write_bytes(path: Path | str, data: bytes) -> None:
@@ -155,24 +157,16 @@ def user_cache_dir() -> Path:
     return base / "agentgym"
 
 
-def _sync(path: Path) -> None:
-    # Windows flushes only files that are open for writing.
-    descriptor = os.open(path, os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Makes a rename in `folder` durable, where the system supports it."""
-    if sys.platform != "win32":
-        with contextlib.suppress(OSError):
-            descriptor = os.open(folder, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+def sync(path: Path) -> None:
+    """Makes a file, or a rename in a folder, durable."""
+    # Windows flushes only files that are open for writing, and no folders.
+    windows = sys.platform == "win32"
+    if not (windows and path.is_dir()):
+        descriptor = os.open(path, os.O_RDWR if windows else os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 if sys.platform == "win32":

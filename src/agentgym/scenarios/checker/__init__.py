@@ -13,7 +13,7 @@ Tools really run, with arguments made up from their schemas.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from agentgym.errors import one_line
@@ -59,11 +59,11 @@ def check_scenario(
         bench.close()
 
 
-def _check(rule: Callable[[Bench], str], bench: Bench) -> CheckResult:
+def _check(rule: Callable[[Bench], Iterator[str]], bench: Bench) -> CheckResult:
     bench.notes.clear()
     name = rule.__name__
     try:
-        problem = rule(bench)
+        problem = next(rule(bench), "")
     except NotChecked as error:
         return CheckResult(name, None, f"Not checked. Fix {error} first.")
     except Exception as error:
