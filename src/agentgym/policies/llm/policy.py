@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from agentgym.policies.base import (
     Decision,
     DecisionRequest,
     Sampling,
+    UpdateSettings,
     UpdateStats,
 )
 from agentgym.policies.built_in import BuiltInPolicy, Calibration, PolicyFiles
@@ -340,12 +341,7 @@ class LlmPolicy(BuiltInPolicy[ToolSet, State]):
 
     @memory_told()
     def learn(
-        self,
-        groups: Sequence[Group],
-        *,
-        learning_rate: float,
-        entropy: float,
-        trainable: frozenset[str],
+        self, groups: Sequence[Group], **settings: Unpack[UpdateSettings]
     ) -> UpdateStats:
         """Takes one update; `learner` says how.
 
@@ -353,9 +349,7 @@ class LlmPolicy(BuiltInPolicy[ToolSet, State]):
             TrainingDiverged: Its numbers are not finite.
             OutOfMemory: It does not fit.
         """
-        stats = self.learner.update(
-            groups, learning_rate=learning_rate, entropy=entropy, trainable=trainable
-        )
+        stats = self.learner.update(groups, **settings)
         self._forget()
         return stats
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from agentgym.policies.base import (
     Decision,
     DecisionRequest,
     Sampling,
+    UpdateSettings,
     UpdateStats,
 )
 from agentgym.policies.built_in import BuiltInPolicy, Calibration, PolicyFiles
@@ -200,12 +201,7 @@ class PlannerPolicy(BuiltInPolicy[ToolSet, State]):
     # Learning --------------------------------------------------------------------
 
     def learn(
-        self,
-        groups: Sequence[Group],
-        *,
-        learning_rate: float,
-        entropy: float,
-        trainable: frozenset[str],
+        self, groups: Sequence[Group], **settings: Unpack[UpdateSettings]
     ) -> UpdateStats:
         """Takes one update; `learner` says how."""
         traces = [
@@ -217,9 +213,7 @@ class PlannerPolicy(BuiltInPolicy[ToolSet, State]):
         ]
         # Tools that nobody announced, of an agent perhaps.
         self._find_rows(trace.state.toolset for trace in traces)
-        stats = self._learner.update(
-            groups, learning_rate=learning_rate, entropy=entropy, trainable=trainable
-        )
+        stats = self._learner.update(groups, **settings)
         self._states.clear()
         return stats
 
