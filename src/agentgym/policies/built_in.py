@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
@@ -67,6 +68,11 @@ class BuiltInPolicy(Policy, Generic[ToolSetT, StateT]):
         self, asked: Mapping[str, tuple[DecisionRequest, ToolSetT]]
     ) -> dict[str, StateT]:
         """Reads states that were not met before, by their keys."""
+
+    def small_trace(self, trace: Any) -> dict[str, Any]:
+        """See `Policy`."""
+        small: dict[str, Any] = trace.small()
+        return small
 
     def calibrate(self, decisions: Sequence[tuple[float, bool]]) -> None:
         """Fits `confidence` by Platt scaling."""
@@ -158,6 +164,14 @@ class Calibration:
             slope, offset = np.array([slope, offset]) - np.linalg.solve(h, g)
             slope = max(float(slope), 0.05)
         return Calibration(float(slope), float(offset))
+
+
+def pick(odds: npt.NDArray[Any], rng: np.random.Generator) -> int:
+    """Draws one of some choices by their odds, which need not add up to 1."""
+    total = odds.cumsum()
+    at = int((total <= rng.random() * total[-1]).sum())
+    # Rounding may lead past the last one that has any odds.
+    return at if at < len(odds) and odds[at] > 0 else int(odds.nonzero()[0][-1])
 
 
 def _sigmoid(x: Any) -> Any:

@@ -315,10 +315,6 @@ class LlmPolicy(BuiltInPolicy[ToolSet, State]):
 
     # Learning --------------------------------------------------------------------
 
-    def small_trace(self, trace: Trace) -> dict[str, Any]:
-        """See `Policy`."""
-        return trace.small()
-
     @memory_told()
     def rebuild(self, traces: Sequence[dict[str, Any]]) -> list[Trace]:
         """See `Policy`. What this process has read is used again, to the last bit.

@@ -241,10 +241,6 @@ class PlannerPolicy(BuiltInPolicy[ToolSet, State]):
         for name, head in self.heads.by_name.items():
             head.parameters.grow(len(self.slots[name]) + 1)
 
-    def small_trace(self, trace: Trace) -> dict[str, Any]:
-        """See `Policy`."""
-        return trace.small()
-
     def rebuild(self, traces: Sequence[dict[str, Any]]) -> list[Trace]:
         """See `Policy`."""
         requests = [
