@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypedDict
 
 import numpy as np
 
@@ -146,6 +146,14 @@ class UpdateStats:
     steps_learned: int = 0
     gradient_norms: dict[str, float] = field(default_factory=dict)
     """By component; exactly 0.0 for a frozen one."""
+
+
+class UpdateSettings(TypedDict):
+    """How one update is taken; see `Policy.learn`."""
+
+    learning_rate: float
+    entropy: float
+    trainable: frozenset[str]
 
 
 class Decider(Protocol):

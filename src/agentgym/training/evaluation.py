@@ -22,16 +22,6 @@ if TYPE_CHECKING:
     from agentgym.policies.base import Decider, Policy
     from agentgym.training.rollout import Rollout
 
-__all__ = [
-    "MANUAL_HOURS",
-    "PRICES",
-    "Evaluation",
-    "Prices",
-    "calibration_error",
-    "evaluate",
-    "wilson",
-]
-
 _CHUNK = 32
 """Tasks that are played together in an evaluation."""
 
@@ -98,13 +88,13 @@ class Evaluation:
         """Mean tokens of a task, read and written."""
         return _mean([trajectory.tokens for trajectory in self.trajectories])
 
-    def cost_per_solved_task(self, prices: Prices = PRICES) -> float:
+    def cost_per_solved_task(self) -> float:
         """Dollars spent on all tasks, over tasks solved.
 
         If nothing was solved this is the cost of all tasks: a lower bound.
         """
         total = sum(
-            prices.cost(trajectory.prompt_tokens, trajectory.completion_tokens)
+            PRICES.cost(trajectory.prompt_tokens, trajectory.completion_tokens)
             for trajectory in self.trajectories
         )
         return total / max(1, self.solved)
@@ -117,7 +107,6 @@ class Evaluation:
         total_training_time: float | None = None,
         convergence_episode: int | None = None,
         manual_hours: float = MANUAL_HOURS,
-        prices: Prices = PRICES,
         free_form: Evaluation | None = None,
     ) -> TrainingMetrics:
         """The figures.
@@ -128,7 +117,6 @@ class Evaluation:
             total_training_time: Seconds of training; None if it was not trained.
             convergence_episode: Episodes until validation first reached the target.
             manual_hours: Hours by hand that time savings count against.
-            prices: What tokens cost.
             free_form: The same policy without its constraint.
         """
         count = len(self.trajectories)
@@ -147,8 +135,8 @@ class Evaluation:
             avg_response_time=_mean(
                 [sum(s.latency for s in t.steps) for t in self.trajectories]
             ),
-            cost_per_solved_task=self.cost_per_solved_task(prices),
-            cost_reduction=self._cost_reduction(baseline, prices),
+            cost_per_solved_task=self.cost_per_solved_task(),
+            cost_reduction=self._cost_reduction(baseline),
             time_savings=savings,
             episodes_completed=episodes_completed,
             total_training_time=total_training_time or 0.0,
@@ -186,13 +174,11 @@ class Evaluation:
             sum(t.tool_calls + t.missed_calls for t in self.trajectories),
         )
 
-    def _cost_reduction(
-        self, baseline: Evaluation | None, prices: Prices
-    ) -> float | None:
+    def _cost_reduction(self, baseline: Evaluation | None) -> float | None:
         if baseline is None or not self.solved:
             return None
-        before = baseline.cost_per_solved_task(prices)
-        return 1.0 - self.cost_per_solved_task(prices) / before if before else None
+        before = baseline.cost_per_solved_task()
+        return 1.0 - self.cost_per_solved_task() / before if before else None
 
     def _measures(self) -> dict[str, dict[str, float]]:
         pairs: dict[str, list[tuple[float, float]]] = {}

@@ -17,7 +17,7 @@ from agentgym.core.tools import Tool
 from agentgym.core.trajectory import Group, Step, Trajectory
 from agentgym.errors import FormatError
 from agentgym.policies.base import Decision, DecisionRequest, Sampling
-from agentgym.policies.calibration import Calibration
+from agentgym.policies.built_in import Calibration
 from agentgym.policies.planner import learner
 from agentgym.policies.planner import policy as module
 from agentgym.policies.planner.encoder import WIDTH, EncodedText, SentenceEncoder
@@ -461,8 +461,9 @@ def test_no_tools_and_no_words() -> None:
 
 
 def test_caches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit in ("_MAX_STATES", "_MAX_TOOLSETS", "_MAX_COUNTED"):
-        monkeypatch.setattr(module, limit, 4)
+    for limit in ("_max_states", "_max_toolsets"):
+        monkeypatch.setattr(PlannerPolicy, limit, 4)
+    monkeypatch.setattr(module, "_MAX_COUNTED", 4)
     policy = PlannerPolicy()
     for i in range(30):
         tool = _tool("ping", "Check.")
@@ -610,7 +611,7 @@ def test_long_texts_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_known_state_survives_a_full_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MAX_STATES", 4)
+    monkeypatch.setattr(PlannerPolicy, "_max_states", 4)
     policy = PlannerPolicy()
     for i in range(10):
         texts = ["known", f"text {i}", f"more {i}"]

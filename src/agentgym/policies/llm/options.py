@@ -9,7 +9,6 @@ call, and no rule here knows a scenario.
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -78,8 +77,6 @@ class ToolSet:
             ScenarioError: A tool's parameters are no valid JSON schema.
         """
         self.tools = list(tools)
-        self.key = json.dumps([tool.to_openai() for tool in tools])
-        """Equal for equal tools."""
         for tool in tools:
             tool.check_arguments({})
         self._parameters = [

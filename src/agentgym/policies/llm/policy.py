@@ -6,11 +6,10 @@ allow: see `options`, `trie` and `engine`. It learns by `learner`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 import torch
@@ -20,16 +19,14 @@ from agentgym.core.tools import Tool, ToolCall
 from agentgym.core.trajectory import Group
 from agentgym.errors import ContextExceeded, FormatError
 from agentgym.policies.base import (
-    GREEDY,
     Decision,
     DecisionRequest,
-    Policy,
     Sampling,
+    UpdateSettings,
     UpdateStats,
 )
-from agentgym.policies.calibration import Calibration
-from agentgym.policies.calls.conversation import Called, Reader
-from agentgym.policies.files import PolicyFiles
+from agentgym.policies.built_in import BuiltInPolicy, Calibration, PolicyFiles
+from agentgym.policies.calls.conversation import Called
 from agentgym.policies.llm.cache import PrefixCache, Segment
 from agentgym.policies.llm.engine import Branch, Engine
 from agentgym.policies.llm.hardware import (
@@ -77,13 +74,11 @@ _CHUNK = 384
 _END = 5
 """Last tokens of a prompt, from which on weights are learned: there a template says
 that it is the model's turn, and the model gathers what it has read."""
-_MAX_TOOLSETS = 64
-_MAX_STATES = 4096
 _Wanted = Sequence[tuple[State, Sequence[int]]]
 """States, and places of their tries."""
 
 
-class LlmPolicy(Policy):
+class LlmPolicy(BuiltInPolicy[ToolSet, State]):
     """A causal language model with LoRA on its upper layers.
 
     Args:
@@ -110,6 +105,7 @@ class LlmPolicy(Policy):
     }
     policy_options = LlmOptions
     language_model = True
+    _max_toolsets = 64
     export_formats = ("huggingface",)
 
     def __init__(
@@ -120,6 +116,7 @@ class LlmPolicy(Policy):
         half: bool | None = None,
         options: LlmOptions = DEFAULTS,
     ) -> None:
+        super().__init__()
         self.options = options
         self.model_name = model
         self.seed = seed
@@ -135,13 +132,9 @@ class LlmPolicy(Policy):
         )
         self._workers = Workers(None if device.type == "cpu" else 1)
         self.format = ChatFormat(self.tokenizer)
-        self.calibration = Calibration()
         self.learner = Learner(self.engine, self._workers, self.options)
         self._context = int(weights.config.max_position_embeddings)
-        self._reader = Reader()
         self._cache = PrefixCache(_CACHE_BYTES)
-        self._toolsets: dict[tuple[int, ...], tuple[ToolSet, Sequence[Tool]]] = {}
-        self._states: dict[str, State] = {}
 
     @classmethod
     def create(cls, seed: int, options: LlmOptions) -> Self:
@@ -158,17 +151,17 @@ class LlmPolicy(Policy):
     # Deciding --------------------------------------------------------------------
 
     @memory_told()
-    def decide(
-        self, requests: Sequence[DecisionRequest], sampling: Sampling = GREEDY
+    def _answer(
+        self, requests: Sequence[DecisionRequest], how: Sequence[Sampling]
     ) -> list[Decision]:
-        """Answers all requests; equal states are read once.
+        """Answers all requests.
 
         Raises:
             ContextExceeded: A conversation is longer than the model can read.
             OutOfMemory: It does not fit.
         """
-        started = time.perf_counter()
-        how = [request.sampling(sampling) for request in requests]
+        # Siblings meet again at the same state, so that it is kept while they are
+        # drawn. Without drawing nobody comes back, and what is kept takes memory.
         states = self._read(requests, keep=any(own.rng is not None for own in how))
         drawn = [
             draw_known(state, request.known, own) or draw_group(state, own)
@@ -180,16 +173,12 @@ class LlmPolicy(Policy):
                 for state, own, (group, among) in zip(states, how, drawn, strict=True)
             ]
         )
-        decisions = [
+        return [
             self._finish(request, state, own, group, value or among)
             for request, state, own, (group, among), value in zip(
                 requests, states, how, drawn, values, strict=True
             )
         ]
-        share = (time.perf_counter() - started) / max(1, len(requests))
-        for decision in decisions:
-            decision.latency = share
-        return decisions
 
     def _draw_values(self, walks: Sequence[Walk | None]) -> list[Drawn | None]:
         """Draws an option for each walk, all of them step by step at once."""
@@ -244,43 +233,24 @@ class LlmPolicy(Policy):
 
     # Reading ---------------------------------------------------------------------
 
-    def _read(
-        self, requests: Sequence[DecisionRequest], *, keep: bool = True
-    ) -> list[State]:
-        """States of the requests, with the probabilities of what is chosen first.
-
-        Siblings meet again at the same state, so that it is kept while they are drawn.
-        Without drawing nobody comes back, and what is kept takes memory.
-        """
-        if len(self._states) > _MAX_STATES:
-            self._states.clear()
-        fresh: dict[str, State] = {}
-        keys = [self._key(request, i) for i, request in enumerate(requests)]
-        for key, request in zip(keys, requests, strict=True):
-            if key not in fresh and (not request.state_key or key not in self._states):
-                fresh[key] = self._new_state(request)
+    def _new_states(
+        self, asked: Mapping[str, tuple[DecisionRequest, ToolSet]]
+    ) -> dict[str, State]:
+        """Reads states, with the probabilities of what is chosen first."""
+        made = {key: self._new_state(*one) for key, one in asked.items()}
         chunks = in_chunks(
-            [(s, s.trie.places(kind=TOOL)) for s in fresh.values()],
+            [(s, s.trie.places(kind=TOOL)) for s in made.values()],
             lambda pair: pair[0].segment.unread + 16,
             _CHUNK,
         )
         self._score(chunks, read=True)
-        for state in fresh.values():
+        for state in made.values():
             self._cache.add(state.segment)
-        if keep:
-            known = {k: s for k, s in fresh.items() if not k.startswith("#")}
-            self._states.update(known)
-        return [fresh.get(key) or self._states[key] for key in keys]
+        return made
 
-    def _key(self, request: DecisionRequest, number: int = 0) -> str:
-        toolset = self._toolset(request.tools)
-        return f"{request.state_key or f'#{number}'} {id(toolset)}"
-
-    def _new_state(self, request: DecisionRequest) -> State:
+    def _new_state(self, request: DecisionRequest, toolset: ToolSet) -> State:
         tokens, opening = self.format.prompt(request.messages, request.tools)
-        options = self._toolset(request.tools).options(
-            self._reader.read(request.messages)
-        )
+        options = toolset.options(self._reader.read(request.messages))
         completions = self.format.completions(options)
         longest = len(tokens) + max(map(len, completions))
         if longest > self._context:
@@ -336,23 +306,14 @@ class LlmPolicy(Policy):
                 total = float(np.logaddexp.reduce(own))
                 state.edges[edges[place == p]] = own - total
 
-    def _toolset(self, tools: Sequence[Tool]) -> ToolSet:
-        key = tuple(id(tool) for tool in tools)
-        if key not in self._toolsets:
-            if len(self._toolsets) > _MAX_TOOLSETS:
-                self._toolsets.clear()
-                self._states.clear()
-            made = ToolSet(tools)
-            equal = (s for s, _ in self._toolsets.values() if s.key == made.key)
-            # The tools are kept with it, so that no other tool can get their ids.
-            self._toolsets[key] = (next(equal, made), tuple(tools))
-        return self._toolsets[key][0]
+    def _compile(self, tools: Sequence[Tool], definitions: str) -> ToolSet:
+        return ToolSet(tools)
+
+    def _forget_tools(self) -> None:
+        super()._forget_tools()
+        self._states.clear()
 
     # Learning --------------------------------------------------------------------
-
-    def small_trace(self, trace: Trace) -> dict[str, Any]:
-        """See `Policy`."""
-        return trace.small()
 
     @memory_told()
     def rebuild(self, traces: Sequence[dict[str, Any]]) -> list[Trace]:
@@ -364,7 +325,10 @@ class LlmPolicy(Policy):
         requests = [
             DecisionRequest(t["messages"], t["tools"], t["state_key"]) for t in traces
         ]
-        if not all(self._key(request) in self._states for request in requests):
+        if not all(
+            self._key(request, self._toolset(request.tools)) in self._states
+            for request in requests
+        ):
             self._forget()
             # Turn by turn, as when it was played.
             for turns in sorted({len(request.messages) for request in requests}):
@@ -373,12 +337,7 @@ class LlmPolicy(Policy):
 
     @memory_told()
     def learn(
-        self,
-        groups: Sequence[Group],
-        *,
-        learning_rate: float,
-        entropy: float,
-        trainable: frozenset[str],
+        self, groups: Sequence[Group], **settings: Unpack[UpdateSettings]
     ) -> UpdateStats:
         """Takes one update; `learner` says how.
 
@@ -386,15 +345,9 @@ class LlmPolicy(Policy):
             TrainingDiverged: Its numbers are not finite.
             OutOfMemory: It does not fit.
         """
-        stats = self.learner.update(
-            groups, learning_rate=learning_rate, entropy=entropy, trainable=trainable
-        )
+        stats = self.learner.update(groups, **settings)
         self._forget()
         return stats
-
-    def calibrate(self, decisions: Sequence[tuple[float, bool]]) -> None:
-        """Fits `confidence` by Platt scaling."""
-        self.calibration = self.calibration.refitted(decisions)
 
     def stats(self) -> dict[str, float]:
         """Tokens that went through the model, what the cache saved, and memory."""

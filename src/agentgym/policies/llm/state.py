@@ -13,6 +13,7 @@ import numpy.typing as npt
 from agentgym.core.tools import ToolCall
 from agentgym.core.trajectory import SampledTokens
 from agentgym.policies.base import DecisionRequest, Sampling
+from agentgym.policies.built_in import pick
 from agentgym.policies.llm.cache import Segment
 from agentgym.policies.llm.engine import Branch
 from agentgym.policies.llm.options import Option
@@ -223,7 +224,7 @@ class Walk:
         if self._rng is None or len(logprobs) == 1:
             chosen = int(logprobs.argmax())
         else:
-            chosen = _drawn_from(np.exp(logprobs), self._rng)
+            chosen = pick(np.exp(logprobs), self._rng)
         return chosen, float(logprobs[chosen])
 
 
@@ -360,7 +361,7 @@ def _draw(
                 untried.extend(int(i) for i in rng.permutation(count))
             chosen = untried.pop()
     else:
-        chosen = _drawn_from(odds, rng)
+        chosen = pick(odds, rng)
     odd = share / count + (0.0 if share == 1.0 else (1 - share) * odds[chosen])
     return Drawn(chosen, float(logprobs[chosen]), float(np.log(odd)), explored)
 
@@ -382,9 +383,3 @@ def draw_any(
     if left:
         untried.remove(chosen)
     return Drawn(chosen, np.nan, -float(np.log(len(among))), True)
-
-
-def _drawn_from(odds: Floats, rng: np.random.Generator) -> int:
-    total = odds.cumsum()
-    chosen = int(np.searchsorted(total, rng.random() * total[-1], side="right"))
-    return min(chosen, len(odds) - 1)

@@ -15,6 +15,7 @@ import numpy as np
 
 from agentgym.core.task import Message
 from agentgym.policies.base import Sampling
+from agentgym.policies.built_in import pick
 from agentgym.policies.planner.facts import ToolFact, ValueFact, prior
 from agentgym.policies.planner.features import BLOCKS, POINTER_FEATURES, State
 from agentgym.policies.planner.heads import (
@@ -201,7 +202,7 @@ def draw(choice: Choice, sampling: Sampling, share: float) -> float:
         return float(choice.logprobs[choice.chosen])
     odds = np.exp(choice.logprobs)
     if share <= 0:
-        choice.chosen = _pick(odds, rng)
+        choice.chosen = pick(odds, rng)
         return float(choice.logprobs[choice.chosen])
     # Siblings that explore at one state try different things: each draws from what
     # the others have left.
@@ -216,16 +217,16 @@ def draw(choice: Choice, sampling: Sampling, share: float) -> float:
         for _ in range(sampling.turn.number):
             left = left or list(everything)
             if order.random() < share:
-                del left[_pick(_curious(odds[left]), order)]
+                del left[pick(_curious(odds[left]), order)]
         left = left or everything
     curious = _curious(odds[left])
     choice.explored = bool(order.random() < share)
     if choice.explored:
-        at = _pick(curious, order)
+        at = pick(curious, order)
         choice.chosen = left[at]
         sampling.untried[choice.key] = left[:at] + left[at + 1 :]
     else:
-        choice.chosen = _pick(odds, rng)
+        choice.chosen = pick(odds, rng)
     by_exploring = curious[left.index(choice.chosen)] if choice.chosen in left else 0.0
     return float(np.log((1 - share) * odds[choice.chosen] + share * by_exploring))
 
@@ -234,10 +235,3 @@ def _curious(odds: Array) -> Array:
     flat: Array = odds ** np.float32(_CURIOSITY)
     flat /= flat.sum()
     return flat
-
-
-def _pick(odds: Array, rng: np.random.Generator) -> int:
-    total = odds.cumsum()
-    at = int((total <= rng.random() * total[-1]).sum())
-    # Rounding may lead past the last one that has any odds.
-    return at if at < len(odds) and odds[at] > 0 else int(odds.nonzero()[0][-1])

@@ -8,11 +8,9 @@ phrases, or from a language model that it drives.
 from __future__ import annotations
 
 import hashlib
-import json
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 
@@ -21,22 +19,19 @@ from agentgym.core.tools import Tool, ToolCall
 from agentgym.core.trajectory import Group
 from agentgym.errors import FormatError
 from agentgym.policies.base import (
-    GREEDY,
     Decision,
     DecisionRequest,
-    Policy,
     Sampling,
+    UpdateSettings,
     UpdateStats,
 )
-from agentgym.policies.calibration import Calibration
+from agentgym.policies.built_in import BuiltInPolicy, Calibration, PolicyFiles
 from agentgym.policies.calls.conversation import (
     Called,
-    Reader,
     asking_words,
     closing_words,
     content_text,
 )
-from agentgym.policies.files import PolicyFiles
 from agentgym.policies.planner.encoder import MINILM, WIDTH, SentenceEncoder
 from agentgym.policies.planner.factors import (
     ABOUT,
@@ -65,8 +60,6 @@ wordings never seen no worse than on the last."""
 _EXPLORE_OPTION = 0.7
 """Share of exploration that goes to the option; the parameters get the rest."""
 _CACHE_BYTES = 192 << 20
-_MAX_STATES = 4096
-_MAX_TOOLSETS = 1024
 _TOOLSET_BYTES = 128 << 20
 """What the compiled tool sets may take, about."""
 _MAX_KNOWN_TOOLS = 64
@@ -77,7 +70,7 @@ _COUNTED_CHARACTERS = 8 << 20
 """Texts of which the number of tokens is remembered, and their length in all."""
 
 
-class PlannerPolicy(Policy):
+class PlannerPolicy(BuiltInPolicy[ToolSet, State]):
     """Tool and parameter heads over a frozen sentence encoder."""
 
     name = "planner"
@@ -90,6 +83,7 @@ class PlannerPolicy(Policy):
     }
     policy_options = PlannerOptions
     assets = (MINILM,)
+    _max_toolsets = 1024
 
     def __init__(
         self, encoder: SentenceEncoder | None = None, options: PlannerOptions = DEFAULTS
@@ -100,24 +94,18 @@ class PlannerPolicy(Policy):
             encoder: Reads texts; by default the one that all planners share.
             options: How it learns.
         """
+        super().__init__()
         self.options = options
         self.encoder = encoder or SentenceEncoder.load(_LAYERS)
         self.heads = Heads()
         self.slots: dict[str, dict[str, int]] = {n: {} for n in self.heads.by_name}
         """Row of each tool, value and parameter in the arrays of its head."""
-        self.calibration = Calibration()
         self._make_room()
         self._learner = Learner(self.heads, self.options)
-        self._reader = Reader()
         self._texts = TextCache(self.encoder, _CACHE_BYTES)
-        self._toolsets: dict[tuple[int, ...], tuple[ToolSet, Sequence[Tool]]] = {}
-        """By the identities of the tools: a training passes the same ones each time."""
-        self._compiled: dict[str, ToolSet] = {}
-        """By definitions: requests from elsewhere bring equal tools anew each time."""
         self._compiled_bytes = 0
         self._described: dict[str, Array] = {}
         """Encoded sentences of descriptions: tool sets have tools in common."""
-        self._states: dict[str, State] = {}
         self._tokens: dict[str, int] = {}
         self._counted = 0
         """Characters of the texts whose tokens are remembered."""
@@ -129,20 +117,10 @@ class PlannerPolicy(Policy):
 
     # Deciding --------------------------------------------------------------------
 
-    def decide(
-        self, requests: Sequence[DecisionRequest], sampling: Sampling = GREEDY
+    def _answer(
+        self, requests: Sequence[DecisionRequest], how: Sequence[Sampling]
     ) -> list[Decision]:
-        """Answers all requests; equal states are computed once."""
-        started = time.perf_counter()
-        states = self._read(requests)
-        decisions = [
-            self._decide(request, state, request.sampling(sampling))
-            for request, state in zip(requests, states, strict=True)
-        ]
-        share = (time.perf_counter() - started) / max(1, len(requests))
-        for decision in decisions:
-            decision.latency = share
-        return decisions
+        return list(map(self._decide, requests, self._read(requests), how))
 
     def prepare(self, conversations: Sequence[Sequence[Message]]) -> None:
         """Encodes what was said in a worker thread."""
@@ -152,29 +130,19 @@ class PlannerPolicy(Policy):
             for text in texts_to_encode(self._reader.read(messages))
         )
 
-    def _read(self, requests: Sequence[DecisionRequest]) -> list[State]:
-        if len(self._states) > _MAX_STATES:
-            self._states.clear()
-        fresh: dict[str, tuple[DecisionRequest, ToolSet]] = {}
-        keys = []
-        for i, request in enumerate(requests):
-            toolset = self._toolset(request.tools)
-            key = f"{request.state_key or f'#{i}'} {id(toolset)}"
-            keys.append(key)
-            if not request.state_key or key not in self._states:
-                fresh.setdefault(key, (request, toolset))
+    def _new_states(
+        self, asked: Mapping[str, tuple[DecisionRequest, ToolSet]]
+    ) -> dict[str, State]:
         read = {
             key: (toolset, self._reader.read(request.messages))
-            for key, (request, toolset) in fresh.items()
+            for key, (request, toolset) in asked.items()
         }
         texts = self._texts.get(
             text for _, parts in read.values() for text in texts_to_encode(parts)
         )
-        made = {
+        return {
             key: State(toolset, parts, texts) for key, (toolset, parts) in read.items()
         }
-        self._states.update((k, v) for k, v in made.items() if not k.startswith("#"))
-        return [made.get(key) or self._states[key] for key in keys]
 
     def _decide(
         self, request: DecisionRequest, state: State, sampling: Sampling
@@ -233,12 +201,7 @@ class PlannerPolicy(Policy):
     # Learning --------------------------------------------------------------------
 
     def learn(
-        self,
-        groups: Sequence[Group],
-        *,
-        learning_rate: float,
-        entropy: float,
-        trainable: frozenset[str],
+        self, groups: Sequence[Group], **settings: Unpack[UpdateSettings]
     ) -> UpdateStats:
         """Takes one update; `learner` says how."""
         traces = [
@@ -250,9 +213,7 @@ class PlannerPolicy(Policy):
         ]
         # Tools that nobody announced, of an agent perhaps.
         self._find_rows(trace.state.toolset for trace in traces)
-        stats = self._learner.update(
-            groups, learning_rate=learning_rate, entropy=entropy, trainable=trainable
-        )
+        stats = self._learner.update(groups, **settings)
         self._states.clear()
         return stats
 
@@ -280,10 +241,6 @@ class PlannerPolicy(Policy):
         for name, head in self.heads.by_name.items():
             head.parameters.grow(len(self.slots[name]) + 1)
 
-    def small_trace(self, trace: Trace) -> dict[str, Any]:
-        """See `Policy`."""
-        return trace.small()
-
     def rebuild(self, traces: Sequence[dict[str, Any]]) -> list[Trace]:
         """See `Policy`."""
         requests = [
@@ -291,10 +248,6 @@ class PlannerPolicy(Policy):
         ]
         states = self._read(requests)
         return [self.heads.rebuilt(*one) for one in zip(traces, states, strict=True)]
-
-    def calibrate(self, decisions: Sequence[tuple[float, bool]]) -> None:
-        """Fits `confidence` by Platt scaling."""
-        self.calibration = self.calibration.refitted(decisions)
 
     # Tokens, saving, loading -----------------------------------------------------
 
@@ -405,22 +358,8 @@ class PlannerPolicy(Policy):
 
     # -----------------------------------------------------------------------------
 
-    def _toolset(self, tools: Sequence[Tool]) -> ToolSet:
-        key = tuple(id(tool) for tool in tools)
-        known = self._toolsets.get(key)
-        if known is not None:
-            return known[0]
-        definitions = json.dumps([tool.to_openai() for tool in tools])
-        toolset = self._compiled.get(definitions) or self._compile(tools, definitions)
-        if len(self._toolsets) > _MAX_TOOLSETS:
-            self._toolsets.clear()
-        # The tools are kept with it, so that no other tool can get their ids.
-        self._toolsets[key] = (toolset, tuple(tools))
-        return toolset
-
     def _compile(self, tools: Sequence[Tool], definitions: str) -> ToolSet:
-        full = self._compiled_bytes > _TOOLSET_BYTES
-        if full or len(self._compiled) > _MAX_TOOLSETS:
+        if self._compiled_bytes > _TOOLSET_BYTES:
             self._forget_tools()
         toolset = ToolSet(
             hashlib.blake2b(definitions.encode(), digest_size=12).hexdigest(),
@@ -431,13 +370,11 @@ class PlannerPolicy(Policy):
             self._shared_rows,
         )
         toolset.find_rows(lambda head, name: self.slots[head].get(name, NO_ROW))
-        self._compiled[definitions] = toolset
         self._compiled_bytes += toolset.size + len(definitions)
         return toolset
 
     def _forget_tools(self) -> None:
-        self._toolsets.clear()
-        self._compiled.clear()
+        super()._forget_tools()
         self._compiled_bytes = 0
 
     @property
