@@ -80,7 +80,7 @@ def train(
     scenario: Annotated[
         str | None,
         typer.Argument(
-            metavar="[SCENARIO]",
+            metavar="SCENARIO",
             help=TrainingConfig.model_fields["scenario"].description,
         ),
     ] = None,
