@@ -29,18 +29,16 @@ from contextlib import closing
 from typing import Any
 
 from agentgym.core.config import TrainingConfig
-from agentgym.core.control import Control
-from agentgym.core.events import EventBus, IterationDone, Warned
+from agentgym.core.events import IterationDone, Warned
 from agentgym.core.rewards import Signal
 from agentgym.core.task import Task
 from agentgym.core.tools import Tool, ToolCall
 from agentgym.core.trajectory import Group, GroupPlan, Trajectory
 from agentgym.engines.base import Context, Engine, Job
 from agentgym.errors import ConfigError, MissingExtraError
-from agentgym.policies.base import Policy, UpdateStats
+from agentgym.policies.base import UpdateStats
 from agentgym.policies.registry import LANGUAGE_MODEL, policy_class
-from agentgym.training.checkpoint import LoopState
-from agentgym.training.loop import LoopResult, Session, apply_commands
+from agentgym.training.loop import LoopResult, Session
 from agentgym.training.rollout import Rollout
 from agentgym.training.sampler import Sampler
 from agentgym.training.summary import training_values
@@ -112,15 +110,13 @@ def _train(job: Job, rollout: Rollout, context: Context) -> LoopResult:
         session.progress.best_decisions = list(session.validate().decisions)
 
     measure()
-    adapter = _with_trl(job, policy, rollout, session.progress, context)
+    adapter = _with_trl(job, session, context)
     policy.load_state({**policy.weights(), "lora": adapter})
     measure()
     return session.finish()
 
 
-def _with_trl(
-    job: Job, policy: Policy, rollout: Rollout, progress: LoopState, context: Context
-) -> dict[str, Any]:
+def _with_trl(job: Job, session: Session, context: Context) -> dict[str, Any]:
     """What GRPOTrainer makes of the policy's LoRA matrices."""
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     import torch
@@ -139,8 +135,8 @@ def _with_trl(
     from agentgym.policies.llm.models import EMBEDDED, find_model, load_model
     from agentgym.policies.llm.policy import LlmPolicy
 
+    policy, progress, config = session.policy, session.progress, job.config
     assert isinstance(policy, LlmPolicy)
-    config = job.config
     # Too few for another update are left over; but there is always a first one.
     count = max(1, config.episodes // config.group_size)
     size = min(config.batch_size, count)
@@ -168,7 +164,7 @@ def _with_trl(
         problems.clear()
         for trajectory in trajectories:
             trajectory.baseline_tokens = progress.baseline_tokens
-            rollout.reward(trajectory)
+            session.rollout.reward(trajectory)
         groups[:] = _grouped(trajectories, config.group_size)
         tasks.note(groups)
         progress.count_broken(trajectories, config.failure_budget)
@@ -219,7 +215,7 @@ def _with_trl(
             ),
             processing_class=tokenizer,
             rollout_func=rollout_func(gateway, manager.play, tasks.of, judge),
-            callbacks=[_callback(groups, progress, context.events, context.control)],
+            callbacks=[_callback(groups, session)],
         )
         # Standard output is for results.
         trainer.remove_callback(PrinterCallback)
@@ -272,15 +268,11 @@ def _grouped(trajectories: Sequence[Trajectory], size: int) -> list[Group]:
     ]
 
 
-def _callback(
-    groups: Sequence[Group],
-    progress: LoopState,
-    events: EventBus,
-    orders: Control,
-) -> Any:
+def _callback(groups: Sequence[Group], session: Session) -> Any:
     """Tells of each update, and obeys between two of them."""
     from transformers import TrainerCallback
 
+    progress, events, orders = session.progress, session.events, session.control
     clock = time.perf_counter()
 
     class Telling(TrainerCallback):
@@ -315,7 +307,7 @@ def _callback(
                 names = ", ".join(changes)
                 text = f"The engine 'trl' changes nothing while it trains: {names}."
                 events.emit(Warned(text))
-            apply_commands(orders, progress, events, lambda: None)
+            session.obey()
             control.should_training_stop |= orders.stop_reason is not None
 
     return Telling()
