@@ -13,12 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym.core.result import (
-    Interval,
-    TrainingMetrics,
-    TrainingResult,
-    clean,
-)
+from agentgym.core.result import Interval, TrainingMetrics, TrainingResult, clean
 from agentgym.errors import FormatError
 
 

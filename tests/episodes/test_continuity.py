@@ -10,11 +10,7 @@ from hypothesis import strategies as st
 
 from agentgym.core.task import Task
 from agentgym.core.trajectory import Step
-from agentgym.episodes.continuity import (
-    Context,
-    Continuity,
-    message_key,
-)
+from agentgym.episodes.continuity import Context, Continuity, message_key
 from agentgym.episodes.recorder import Exchange, Recorder, warnings_of
 
 TASK = Task("t", ())

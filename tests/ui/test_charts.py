@@ -114,17 +114,10 @@ def test_every_row_fits_the_width() -> None:
         assert all(len(row) <= max(width, 24) for row in chart.rows)
 
 
-def test_other_values_than_shares() -> None:
-    chart = line_chart(
-        [Point(0, -2.0), Point(1, 2.0)], y_range=(-2, 2), percent=False, height=5
-    )
-    assert [line[:3].strip() for line in chart.plain().split("\n")[:5]] == [
-        "2",
-        "",
-        "0",
-        "",
-        "-2",
-    ]
+def test_the_axis_of_shares() -> None:
+    chart = line_chart([Point(0, 0.2), Point(1, 0.9)], height=5)
+    labels = [line[:4].strip() for line in chart.plain().split("\n")[:5]]
+    assert labels == ["100%", "", "50%", "", "0%"]
 
 
 def test_ascii_draws_ascii_only() -> None:

@@ -35,12 +35,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from agentgym.agents.backends import Answered, Backend, Question, Relay
-from agentgym.agents.sessions import (
-    MAX_REQUESTS,
-    Session,
-    farewell,
-    message_of,
-)
+from agentgym.agents.sessions import MAX_REQUESTS, Session, farewell, message_of
 from agentgym.core.trajectory import EpisodePlan
 from agentgym.episodes.continuity import Context
 from agentgym.episodes.episode import AgentTask, Episode

@@ -38,28 +38,28 @@ class Control:
     def __init__(self, source: Source | None = None) -> None:
         self.source = source
         self._lock = threading.Lock()
-        self._paused = False
-        self._stop_reason: str | None = None
-        self._interrupted = False
+        self.paused = False
+        self.stop_reason: str | None = None
+        self.interrupted = False
         self._adjustments: dict[str, float] = {}
 
     # What others ask for -------------------------------------------------------
 
     def request_pause(self) -> None:
         """Asks to save and wait after the current iteration."""
-        self._paused = True
+        self.paused = True
 
     def resume(self) -> None:
         """Lets a paused training go on."""
-        self._paused = False
+        self.paused = False
 
     def stop(self, reason: str = "stopped on request") -> None:
         """Asks to end early and keep what was learned: measured, saved as a model."""
-        self._stop_reason = self._stop_reason or reason or "stopped on request"
+        self.stop_reason = self.stop_reason or reason or "stopped on request"
 
     def interrupt(self) -> None:
         """Asks to save and leave at once; the run can be resumed later."""
-        self._interrupted = True
+        self.interrupted = True
 
     def adjust(self, **changes: float) -> None:
         """Asks for other settings from the next iteration on; see `ADJUSTABLE`.
@@ -82,21 +82,6 @@ class Control:
             self._adjustments.update(changes)
 
     # What the trainer asks -----------------------------------------------------
-
-    @property
-    def paused(self) -> bool:
-        """Whether somebody wants the training to wait."""
-        return self._paused
-
-    @property
-    def stop_reason(self) -> str | None:
-        """Why the training should end early; None if it should not."""
-        return self._stop_reason
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether the training should save and leave at once."""
-        return self._interrupted
 
     def poll(self) -> list[str]:
         """Takes over what the source brings; returns complaints about bad commands."""
@@ -122,9 +107,7 @@ class Control:
             "adjust": self.adjust,
         }
         if command not in orders:
-            raise ConfigError(
-                f"there is no such command.{did_you_mean(command, COMMANDS)}"
-            )
+            raise ConfigError(f"unknown command.{did_you_mean(command, COMMANDS)}")
         orders[command](**arguments)
 
 

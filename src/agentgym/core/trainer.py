@@ -8,11 +8,7 @@ from typing import Any
 
 from agentgym.core.config import TrainingConfig
 from agentgym.core.control import Control
-from agentgym.core.events import (
-    Event,
-    Listener,
-    stream_events,
-)
+from agentgym.core.events import Event, Listener, stream_events
 from agentgym.core.metrics import TrainingMetrics
 from agentgym.core.task import Split
 from agentgym.core.trained_agent import TrainedAgent, TrainingResult

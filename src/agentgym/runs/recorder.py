@@ -6,12 +6,7 @@ import contextlib
 import threading
 from typing import Self
 
-from agentgym.core.events import (
-    BaselineMeasured,
-    EvaluationDone,
-    Event,
-    RunFinished,
-)
+from agentgym.core.events import BaselineMeasured, EvaluationDone, Event, RunFinished
 from agentgym.errors import StoreError
 from agentgym.runs.view import RunView
 from agentgym.store import RunFields, Store

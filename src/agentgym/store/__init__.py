@@ -1,12 +1,6 @@
 """What AgentGym remembers: runs, their metrics and trajectories, and models."""
 
-from agentgym.store.rows import (
-    ModelDraft,
-    ModelRow,
-    RunFields,
-    RunRow,
-    TrajectoryRow,
-)
+from agentgym.store.rows import ModelDraft, ModelRow, RunFields, RunRow, TrajectoryRow
 from agentgym.store.store import Store
 
 __all__ = [

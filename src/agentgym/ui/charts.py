@@ -96,12 +96,10 @@ def line_chart(
     height: int = 10,
     baseline: float | None = None,
     target: float | None = None,
-    y_range: tuple[float, float] = (0.0, 1.0),
     x_max: float | None = None,
-    percent: bool = True,
     glyphs: Glyphs = UNICODE,
 ) -> Chart:
-    """Draws one curve.
+    """Draws a curve of shares, from 0% to 100%.
 
     Args:
         points: By rising x, the number of episodes; what is not finite is left out.
@@ -109,14 +107,12 @@ def line_chart(
         height: Rows of the plot itself; two more hold the x axis.
         baseline: Level to draw as a broken line, such as the untrained policy's.
         target: Level to draw as a line.
-        y_range: Bottom and top of the plot; values beyond are drawn at the edge.
         x_max: Right end of the x axis; the last point's x by default.
-        percent: Whether y labels are percentages.
         glyphs: `UNICODE`, or `ASCII` for terminals that know no better.
     """
     points = [p for p in points if math.isfinite(p.x) and math.isfinite(p.y)]
-    bottom, top = y_range
-    margin = max(len(_y_label(y, percent)) for y in y_range)
+    bottom, top = 0.0, 1.0
+    margin = len(f"{top:.0%}")
     columns = max(8, width - margin - 2)
     last = points[-1].x if points else 0.0
     right = max(x_max or 0.0, last, 1e-9)
@@ -128,7 +124,7 @@ def line_chart(
     plot.curve(points)
     ticks: dict[int, tuple[str, Layer]] = {}
     for value, layer in _y_ticks(bottom, top, baseline, target):
-        ticks.setdefault(plot.row(value), (_y_label(value, percent), layer))
+        ticks.setdefault(plot.row(value), (f"{value:.0%}", layer))
     rows = []
     for number, cells in enumerate(plot.cells):
         label, layer = ticks.get(number, ("", ""))
@@ -286,10 +282,6 @@ def _y_ticks(
     levels: dict[Layer, float | None] = {"target": target, "baseline": baseline}
     ticks = [(y, layer) for layer, y in levels.items() if y is not None]
     return [*ticks, *((y, "axis") for y in (top, bottom, (bottom + top) / 2))]
-
-
-def _y_label(value: float, percent: bool) -> str:
-    return f"{value:.0%}" if percent else f"{value:.3g}"
 
 
 def _text(text: str, layer: Layer) -> tuple[tuple[str, Layer], ...]:

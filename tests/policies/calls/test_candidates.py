@@ -17,12 +17,7 @@ from agentgym.policies.calls.candidates import (
     find_candidates,
     is_choice,
 )
-from agentgym.policies.calls.conversation import (
-    MAX_SCHEMAS,
-    Part,
-    Reader,
-    Said,
-)
+from agentgym.policies.calls.conversation import MAX_SCHEMAS, Part, Reader, Said
 
 TEXT = (
     "I am Ann Lee (ann@example.org), order AB-1234 of 2024-02-31 and 2024-03-05. "

@@ -16,12 +16,7 @@ from agentgym.core.rewards import assign_advantages
 from agentgym.core.task import Task
 from agentgym.core.tools import FailureKind, Tool, ToolCall
 from agentgym.core.trajectory import Group, GroupPlan, Trajectory
-from agentgym.errors import (
-    AssetError,
-    ContextExceeded,
-    FormatError,
-    OutOfMemory,
-)
+from agentgym.errors import AssetError, ContextExceeded, FormatError, OutOfMemory
 from agentgym.policies.base import DecisionRequest, Sampling
 from agentgym.policies.llm.hardware import Workers
 from agentgym.policies.llm.learner import _collect

@@ -22,11 +22,7 @@ from agentgym.policies.planner.facts import (
     spoken,
     unused,
 )
-from agentgym.policies.planner.vectors import (
-    message_block,
-    weakest_match,
-    word_vectors,
-)
+from agentgym.policies.planner.vectors import message_block, weakest_match, word_vectors
 
 TEXT = 'Send invoice AB-1234 to ana@example.com on 2027-01-31 as "Old Mill", 9 times.'
 ID = {"type": "string", "pattern": "^[A-Z]{2}-[0-9]{4}$"}

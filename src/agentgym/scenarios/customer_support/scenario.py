@@ -8,13 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentgym.core.task import Split, Task
-from agentgym.core.tools import (
-    FailureKind,
-    Tool,
-    ToolCall,
-    ToolError,
-    ToolResult,
-)
+from agentgym.core.tools import FailureKind, Tool, ToolCall, ToolError, ToolResult
 from agentgym.scenarios.customer_support import tools as shop
 from agentgym.scenarios.customer_support.intents import Issue
 from agentgym.scenarios.customer_support.tasks import (
@@ -25,11 +19,7 @@ from agentgym.scenarios.customer_support.tasks import (
 )
 from agentgym.scenarios.customer_support.world import World
 from agentgym.scenarios.environment import RIGHT, Verdict, questions
-from agentgym.scenarios.planned import (
-    GeneratedScenario,
-    Milestone,
-    PlannedEnvironment,
-)
+from agentgym.scenarios.planned import GeneratedScenario, Milestone, PlannedEnvironment
 
 # How the customer recognises which value a question asks for.
 _ASKED = {

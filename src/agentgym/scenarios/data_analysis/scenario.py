@@ -39,9 +39,7 @@ class DataAnalysis(GeneratedScenario):
 
     def environment(self) -> type[DataAnalysisEnvironment]:
         """The environment's class."""
-        from agentgym.scenarios.data_analysis.environment import (
-            DataAnalysisEnvironment,
-        )
+        from agentgym.scenarios.data_analysis.environment import DataAnalysisEnvironment
 
         return DataAnalysisEnvironment
 

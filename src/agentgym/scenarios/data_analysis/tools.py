@@ -15,12 +15,7 @@ import numpy as np
 import pandas as pd
 
 from agentgym.core.tools import ToolError
-from agentgym.scenarios.data_analysis.charts import (
-    Chart,
-    ChartKind,
-    Series,
-    draw_chart,
-)
+from agentgym.scenarios.data_analysis.charts import Chart, ChartKind, Series, draw_chart
 from agentgym.scenarios.data_analysis.datasets import (
     DatasetSpec,
     Kind,
