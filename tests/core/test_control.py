@@ -25,7 +25,7 @@ from agentgym.training.loop import apply_commands
 
 
 class Loop:
-    """What a trainer would bring to `obey`."""
+    """What a trainer would bring to the training."""
 
     def __init__(self, control: Control) -> None:
         self.control = control

@@ -115,7 +115,7 @@ def _figures(metrics: dict[str, Any]) -> Table:
 
     rows = [
         (label, tables.figure(metrics, name))
-        for name, label in tables.figures(metrics).items()
+        for name, label in tables.metric_names(metrics).items()
     ]
     rows.append(("calibration error", tables.share(metrics["calibration_error"])))
     return tables.Table(("figure", "value [95% interval]"), rows)

@@ -201,7 +201,7 @@ def _measured_on_the_same_tasks(models: Sequence[ModelRow]) -> bool:
 def _comparison(models: Sequence[ModelRow]) -> Any:
     from agentgym.core import tables
 
-    shown = tables.figures({})
+    shown = tables.metric_names({})
     labels = ("scenario", "seed", "episodes", *shown.values(), "training time")
     columns = [
         (

@@ -299,7 +299,7 @@ def _parse_change(text: str) -> tuple[str, float]:
 
 
 def _report(store: Store, run: RunRow, wanted: str, asked: str, *, json: bool) -> None:
-    """Waits a little until the run's process has obeyed, and says what came of it."""
+    """Waits a little until the run's process has reacted, and prints the outcome."""
     from agentgym.runs import lifecycle
     from agentgym.store.rows import UNDER_WAY
 

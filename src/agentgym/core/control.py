@@ -29,7 +29,7 @@ ADJUSTABLE = tuple(_ADJUSTABLE)
 
 
 class Control:
-    """Orders for one training, given from any thread; obeyed between iterations.
+    """Orders for one training, given from any thread; handled between iterations.
 
     Args:
         source: Asked for commands by `poll`, once in every iteration.
@@ -88,7 +88,7 @@ class Control:
         complaints = []
         for command, arguments in self.source() if self.source else ():
             try:
-                self._obey(command, arguments)
+                self._apply(command, arguments)
             except (ConfigError, TypeError) as error:
                 complaints.append(f"Command '{command}' was ignored: {error}")
         return complaints
@@ -99,7 +99,7 @@ class Control:
             taken, self._adjustments = self._adjustments, {}
         return taken
 
-    def _obey(self, command: str, arguments: dict[str, Any]) -> None:
+    def _apply(self, command: str, arguments: dict[str, Any]) -> None:
         orders: dict[str, Callable[..., None]] = {
             "pause": self.request_pause,
             "resume": self.resume,

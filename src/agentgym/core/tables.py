@@ -75,7 +75,7 @@ class Table:
         return table
 
 
-def figures(metrics: Metrics) -> dict[str, str]:
+def metric_names(metrics: Metrics) -> dict[str, str]:
     """What is shown of metrics, in this order: labels by the names of the figures."""
     free = metrics.get("free_form_reliability") is not None
     return {
@@ -118,7 +118,7 @@ def before_after(
         targets: The scenario's success criteria, by metric name.
     """
     rows = []
-    for name, label in figures(trained).items():
+    for name, label in metric_names(trained).items():
         after, goal = figure(trained, name), name
         if name == "cost_per_solved_task":
             goal = "cost_reduction"

@@ -269,7 +269,7 @@ def _grouped(trajectories: Sequence[Trajectory], size: int) -> list[Group]:
 
 
 def _callback(groups: Sequence[Group], session: Session) -> Any:
-    """Tells of each update, and obeys between two of them."""
+    """Reports each update, and handles commands between them."""
     from transformers import TrainerCallback
 
     progress, events, orders = session.progress, session.events, session.control
@@ -307,7 +307,7 @@ def _callback(groups: Sequence[Group], session: Session) -> Any:
                 names = ", ".join(changes)
                 text = f"The engine 'trl' changes nothing while it trains: {names}."
                 events.emit(Warned(text))
-            session.obey()
+            session.handle_commands()
             control.should_training_stop |= orders.stop_reason is not None
 
     return Telling()

@@ -19,8 +19,8 @@ def encode(value: Any) -> str:
     """Encodes as strict JSON: numbers that are not finite become null.
 
     Raises:
-        StoreError: Something in it is no JSON value, nor a NumPy number or array, a
-            path or an enum.
+        StoreError: Something in it isn't a JSON value, a NumPy number or array, a path
+            or an enum.
     """
     try:
         try:
@@ -69,7 +69,7 @@ def _plain(value: Any) -> Any:
         return value.value
     if isinstance(value, (set, frozenset)):
         return sorted(value)
-    raise TypeError(f"a {type(value).__name__} is no JSON value")
+    raise TypeError(f"a {type(value).__name__} is not a JSON value")
 
 
 def _cut(value: Any) -> Any:

@@ -32,5 +32,5 @@ def _explain(error: OSError, path: Path) -> StoreError:
     elif error.errno in (errno.EEXIST, errno.ENOTDIR):
         advice = f"a file stands where a folder is needed: move it, or {ELSEWHERE}"
     else:
-        advice = f"{error.strerror or error}: mend that, or {ELSEWHERE}"
+        advice = f"{error.strerror or error}: fix that, or {ELSEWHERE}"
     return StoreError(f"Cannot use {path}: {advice}.")

@@ -78,9 +78,9 @@ class LoopState:
         bad = sum(count for _, count in self.recent)
         if broken and bad > budget * max(seen, _FEWEST):
             raise FailureBudgetExceeded(
-                f"{bad} of the latest {seen} episodes broke, and failure_budget allows "
-                f"{budget:.0%}. The first to break now: {broken[0].failure_text}. Mend "
-                "that, or allow more, and resume the run."
+                f"{bad} of the last {seen} episodes crashed, more than failure_budget "
+                f"allows ({budget:.0%}). The latest error: {broken[0].failure_text}. "
+                "Fix it, or raise failure_budget, and resume the run."
             )
 
 

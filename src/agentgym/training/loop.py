@@ -132,7 +132,7 @@ def run_training(
 
     while True:
         # Obey, between iterations and within evaluations only.
-        session.obey(save)
+        session.handle_commands(save)
 
         # Measure now and then. What is due follows from the progress alone, so that
         # it is the same whichever checkpoint the run was resumed from.
@@ -203,7 +203,7 @@ def run_training(
 
 
 class Session:
-    """A training under way: what the loop of every engine obeys and measures alike.
+    """A training under way: what the loops of all engines share.
 
     Attributes:
         policy: Made while it is untrained.
@@ -233,7 +233,7 @@ class Session:
         self.began = time.perf_counter() - self.progress.seconds
         self._untrained = copy.deepcopy(policy.weights())
 
-    def obey(self, save: Callable[[], None] = lambda: None) -> None:
+    def handle_commands(self, save: Callable[[], None] = lambda: None) -> None:
         """Does what the control asks for; see `apply_commands`."""
         self.began += apply_commands(self.control, self.progress, self.events, save)
 
@@ -249,7 +249,7 @@ class Session:
             self.rollout,
             self.validation,
             progress.baseline_tokens,
-            lambda: self.obey(save),
+            lambda: self.handle_commands(save),
         )
         metrics = evaluation.metrics(
             episodes_completed=progress.episodes,
@@ -285,16 +285,16 @@ class Session:
         some = heldout[: config.free_form_tasks]
         limit = progress.baseline_tokens
 
-        def obey() -> None:
+        def between() -> None:
             apply_commands(self.control, progress, self.events, lambda: None, over=True)
 
         trained = copy.deepcopy(policy.weights())
         policy.load_state(self._untrained)
-        before = evaluate(policy, rollout, heldout, limit, obey)
-        free_before = evaluate_free_form(policy, rollout, some, limit, obey)
+        before = evaluate(policy, rollout, heldout, limit, between)
+        free_before = evaluate_free_form(policy, rollout, some, limit, between)
         policy.load_state(trained)
-        after = evaluate(policy, rollout, heldout, limit, obey)
-        free_after = evaluate_free_form(policy, rollout, some, limit, obey)
+        after = evaluate(policy, rollout, heldout, limit, between)
+        free_after = evaluate_free_form(policy, rollout, some, limit, between)
         metrics = after.metrics(
             before,
             episodes_completed=progress.episodes,
@@ -330,7 +330,7 @@ def apply_commands(
     Args:
         control: The orders.
         progress: Its settings are changed.
-        events: Hears what was obeyed.
+        events: Hears what was done.
         save: Saves a checkpoint.
         over: No update is to come, so there is nothing to adjust or to stop.
 

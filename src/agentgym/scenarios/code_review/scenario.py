@@ -55,16 +55,16 @@ class CodeReview(GeneratedScenario):
     def measure(self, trajectory: Trajectory) -> dict[str, tuple[float, float]]:
         """Issue detection, false positives, explanations, verdict and cost."""
         goal: Goal = trajectory.task.goal
-        made, comments, concluded = _course(trajectory)
+        made, comments, verdicts = _course(trajectory)
         score = goal.score(comments)
         found = {
-            "verdict_accuracy": (float(concluded == [goal.verdict]), 1.0),
+            "verdict_accuracy": (float(verdicts == [goal.verdict]), 1.0),
         }
         if goal.issues:
             found["issue_detection"] = (score.detected, len(goal.issues))
         if comments:
             found["false_positive_rate"] = (score.false, len(comments))
-        if concluded == [goal.verdict]:
+        if verdicts == [goal.verdict]:
             spent = max(goal.cost, cost_of(made))
             found["cost_efficiency"] = (goal.cost / spent, 1.0)
         if score.nameable:
