@@ -126,10 +126,10 @@ def test_a_missing_checkpoint_gives_way_silently(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        (b"", "truncated or no checkpoint"),
-        (b"\x80\x04 a pickle, perhaps", "truncated or no checkpoint"),
-        (save({"w": np.zeros(3)}), "truncated or no checkpoint"),
-        (save({"w": np.zeros(3)}, {"format": "pt"}), "truncated or no checkpoint"),
+        (b"", "truncated or not an AgentGym"),
+        (b"\x80\x04 a pickle, perhaps", "truncated or not an AgentGym"),
+        (save({"w": np.zeros(3)}), "truncated or not an AgentGym"),
+        (save({"w": np.zeros(3)}, {"format": "pt"}), "truncated or not an AgentGym"),
         (
             save({}, {"format": "agentgym-checkpoint", "version": "9", "json": "{}"}),
             "format version 9",
@@ -195,7 +195,7 @@ def test_the_failure_budget() -> None:
 def test_the_failure_budget_waits_for_enough_episodes() -> None:
     progress = LoopState({})
     progress.count_broken(_episodes(4, 4), 0.1)
-    with pytest.raises(FailureBudgetExceeded, match="6 of the latest 6 episodes"):
+    with pytest.raises(FailureBudgetExceeded, match="6 of the last 6 episodes"):
         progress.count_broken(_episodes(2, 2), 0.1)
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints: all that a training needs to go on exactly where it stopped.
+"""Checkpoints: all that a training needs to resume exactly where it stopped.
 
 A checkpoint is one safetensors file: the arrays as tensors, everything else as JSON in
 its header, where an array stands as `{"$array": "<number>"}`. Nothing in it is code.
@@ -122,7 +122,7 @@ class CheckpointFolder:
         self._blobs = blobs
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Writes the checkpoint; whatever happens meanwhile, an older one stays.
+        """Writes the checkpoint; if that fails, the older one stays.
 
         Raises:
             StoreError: It cannot be written.
@@ -151,7 +151,7 @@ class CheckpointFolder:
         """Reads the newest checkpoint that can be read.
 
         Returns:
-            The checkpoint, None if there is none; and a warning, or "".
+            The checkpoint, or None; and a warning, or "".
 
         Raises:
             FormatError: There is one, but none can be read.
@@ -217,7 +217,7 @@ def unpack(data: bytes, name: str) -> dict[str, Any]:
 
     header = _header(data)
     if header is None or header.get("format") != FORMAT:
-        raise FormatError(f"{name} is truncated or no checkpoint of AgentGym.")
+        raise FormatError(f"{name} is truncated or not an AgentGym checkpoint.")
     if header.get("version") != str(VERSION):
         raise FormatError(
             f"{name} has format version {header.get('version')}; this AgentGym reads "

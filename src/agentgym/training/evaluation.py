@@ -270,7 +270,7 @@ def _measure(
         if name not in scenario.measures or not 0 <= reached <= possible:
             raise ScenarioError(
                 f"measure of scenario '{scenario.name}' gives {name}: {reached!r} out "
-                f"of {possible!r}. Name it in `measures`, and reach 0 to all of it."
+                f"of {possible!r}. Add it to `measures`, with 0 <= reached <= possible."
             )
     return {name: pair for name, pair in found.items() if pair[1] > 0}
 

@@ -1,7 +1,7 @@
 """The training loop: on-policy, and readable from top to bottom.
 
 `run_training` is the whole algorithm. Everything random in it is a function of the
-seed and the iteration, so there is no random state to save, and a run that is resumed
+seed and the iteration, so no random state needs to be saved. A run that is resumed
 from a checkpoint ends with the same bytes as one that was never interrupted.
 """
 
@@ -73,8 +73,8 @@ def run_training(
         policy: Untrained; it is changed.
         trainable: Components that learn; the others keep every bit.
         checkpoints: Where to save.
-        start: Where to go on; None to begin.
-        events: Hears what happens.
+        start: Checkpoint to resume from; None to begin.
+        events: Receives what happens.
         control: Obeyed between iterations and within evaluations.
 
     Raises:
@@ -87,7 +87,7 @@ def run_training(
     if target is None:
         target = scenario.success_criteria().get("tool_reliability", 1.0)
 
-    # Begin with the untrained policy, or go on where the last process stopped.
+    # Begin with the untrained policy, or resume where the last process stopped.
     session = Session(
         config, rollout, policy, events, control, start.progress if start else None
     )
@@ -113,10 +113,10 @@ def run_training(
     def measure() -> None:
         nonlocal best
         evaluation = session.validate(save)
-        # The newest weights are the best, unless they fall behind: a few hundred tasks
-        # cannot tell more. Of a few tasks none may be lost, since those to train on
-        # recur, and are learned by heart. Whoever is not better than the untrained
-        # policy does not take its place.
+        # Keep the newest weights unless they fall behind the best by more than
+        # `_TOLERANCE`: a few hundred tasks can't show smaller differences. With few
+        # tasks, losing one is too much: training tasks recur and get memorized. Weights
+        # that don't beat the untrained policy never replace it.
         *before, newest = (score(entry) for entry in progress.history)
         if not before or (newest > before[0] and newest >= max(before) - _TOLERANCE):
             best = copy.deepcopy(policy.weights())
@@ -149,7 +149,7 @@ def run_training(
             break
 
         # Sample siblings on the current weights, with live tools, and reward them.
-        # Rates fall as the run goes on; everything is a function of the progress.
+        # Rates fall during the run; everything is a function of the progress.
         clock = time.perf_counter()
         fraction = progress.episodes / settings["episodes"]
         size = min(config.batch_size, -(-left // min(config.group_size, _SMALL_GROUP)))
@@ -325,7 +325,7 @@ def apply_commands(
 ) -> float:
     """Does what the control asks for, between two updates of a training.
 
-    What changes is saved at once: a run that is killed and resumed must go on with it.
+    Changes are saved at once: a run that is killed and resumed must keep them.
 
     Args:
         control: The orders.
@@ -347,7 +347,7 @@ def apply_commands(
             events.emit(Warned(complaint))
         if changes := control.take_adjustments():
             if over:
-                events.emit(Warned("Training is over, so nothing was adjusted."))
+                events.emit(Warned("Training has finished, so nothing was adjusted."))
             else:
                 settings.update(changes)
                 # Before the checkpoint, as all that is not to be said again.

@@ -315,7 +315,7 @@ def _furthest(group: Group) -> Trajectory | None:
 def _known(group: Group, at: str) -> ToolCall | None:
     """What siblings found to be right at a state.
 
-    None if nobody had the right tool there, or the judge does not tell which of its
+    None if no sibling chose the right tool there, or the judge does not report which
     arguments were wrong.
     """
     tool = ""
@@ -336,7 +336,7 @@ def _lost(trajectory: Trajectory, max_mistakes: int | None) -> bool:
 
 
 def act(environment: Environment, step: Step) -> None:
-    """Lets a decision have its effect, and notes what came of it."""
+    """Carries out a decision in the environment and records the outcome."""
     outcome = environment.act(step.message)
     step.calls, step.results = outcome.calls, outcome.results
     step.correct, step.failure = outcome.verdict.correct, outcome.verdict.failure

@@ -28,7 +28,7 @@ class Sampler:
     """Plans iterations: `plan`, then `note` what was played.
 
     Everything follows from the seed and from what was noted. `state` holds all of it
-    as plain data: whoever saves it need not know what it means.
+    as plain data: the code that saves it need not know what it means.
 
     Args:
         scenario: Whose tasks are played.
@@ -171,7 +171,7 @@ def draw_tasks(
     """Tasks of a scenario, at least one.
 
     Raises:
-        ScenarioError: There is none, so nothing could be learned or measured.
+        ScenarioError: The split has no tasks, so nothing can be learned or measured.
     """
     if difficulty is None:
         tasks = scenario.tasks(split, seed, count)

@@ -1,4 +1,4 @@
-"""What a training measures and tells of itself."""
+"""What a training measures and reports."""
 
 from __future__ import annotations
 
