@@ -42,8 +42,8 @@ class Sampling:
 
     Attributes:
         exploration: Share of decisions drawn uniformly from the valid ones.
-        turn: See there; without it, siblings explore what those before them left.
-        untried: What that is, by state; whoever draws keeps it here.
+        turn: See `Turn`; without it, siblings explore what earlier ones didn't try.
+        untried: What is still untried, by state; the policy that draws keeps it here.
     """
 
     rng: np.random.Generator | None = None
@@ -68,9 +68,9 @@ class DecisionRequest:
             those of its arguments that were not wrong. A policy may explore the other
             arguments alone.
         must_call: A tool must be called. A policy that has none to call with valid
-            arguments may still answer otherwise; whoever asked has to look.
-        rng: Draws for this request alone, in the place of the sampling's: they do not
-            depend on what else is asked, or when.
+            arguments may still answer otherwise; the caller has to check.
+        rng: Used for this request alone, instead of the sampling's: its draws don't
+            depend on other requests, or on when they are made.
         turn: See `Sampling`.
         untried: See `Sampling`; None takes the sampling's.
     """
@@ -98,7 +98,7 @@ class DecisionRequest:
         untried = self.untried
         if untried is None and common.rng is not None:
             untried = common.untried
-        if untried is None or not self.state_key:  # Nobody will meet here again.
+        if untried is None or not self.state_key:  # Siblings never share this state.
             return Sampling(rng, share, self.turn)
         own = untried.setdefault(self.state_key, {})
         return Sampling(rng, share, self.turn, own)
@@ -157,7 +157,7 @@ class UpdateSettings(TypedDict):
 
 
 class Decider(Protocol):
-    """Whatever answers requests."""
+    """Answers requests: a policy, or its free form."""
 
     def decide(
         self, requests: Sequence[DecisionRequest], sampling: Sampling = GREEDY
@@ -182,7 +182,7 @@ class Policy(ABC):
     """The settings that only this policy reads. A field that `TrainingConfig` has as
     well, such as `model`, says that this policy reads it."""
     assets: ClassVar[Sequence[Asset]] = ()
-    """What must be downloaded before it can decide, whatever its options."""
+    """What must be downloaded before it can decide, for any options."""
     language_model: ClassVar[bool] = False
     """Whether it is a causal language model: it learns from far fewer episodes than a
     small policy, each of which costs far more, so scenarios bring other defaults."""
@@ -277,8 +277,8 @@ class Policy(ABC):
     def free_form(self) -> Decider | None:
         """The same policy without its constraint, for measuring; None if it has none.
 
-        A language model that is good only under our constraint is a trap for whoever
-        serves it elsewhere.
+        A language model that is good only under AgentGym's constraint fails when it is
+        served elsewhere.
         """
         return None
 

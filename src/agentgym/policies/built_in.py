@@ -38,7 +38,7 @@ class BuiltInPolicy(Policy, Generic[ToolSetT, StateT]):
         self._toolsets: dict[tuple[int, ...], tuple[ToolSetT, Sequence[Tool]]] = {}
         """By the identities of the tools: a training passes the same ones each time."""
         self._compiled: dict[str, ToolSetT] = {}
-        """By definitions: requests from elsewhere bring equal tools anew each time."""
+        """By definitions: other requests bring equal tools as new objects each time."""
         self._states: dict[str, StateT] = {}
 
     def decide(

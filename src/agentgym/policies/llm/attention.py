@@ -78,7 +78,7 @@ def _attention(
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
     """Called by each attention layer of a transformers model."""
-    if forest is None:  # The model runs by itself, as in `generate`.
+    if forest is None:  # The model runs alone, as in `generate`.
         if mask is not None:
             return _folded(query, key, value, mask, scaling), None
         from transformers.integrations.sdpa_attention import sdpa_attention_forward

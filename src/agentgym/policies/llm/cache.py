@@ -1,8 +1,8 @@
-"""Keeps what was read, so that a conversation that goes on is not read again.
+"""Keeps what was read, so that a conversation that continues is not read again.
 
-Segments are found by the tokens of everything up to their end, whatever they belong to:
-the tools of a scenario, a framework's prompt, the turns of a conversation. Memory is
-bounded; what was not used for longest goes first.
+Segments are found by all tokens up to their end. It doesn't matter what they hold: the
+tools of a scenario, a framework's prompt, the turns of a conversation. Memory is
+bounded; the least recently used segment is dropped first.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ for ever; the upper part learns. Both are the transformers model itself, with fe
 layers.
 
 `Segment`s keep keys, values and the hidden states at the cut, so that a conversation
-that goes on is not read again. See `PrefixCache`.
+that continues is not read again. See `PrefixCache`.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Layout:
         """Adds the rows of one conversation."""
         start = len(self.tokens)
         known = {id(s): s for i in own for s in branches[i].segment.chain}
-        # Shorter chains first, so that whatever is attended to has its columns.
+        # Shorter chains first, so that every attended segment has its columns.
         segments = sorted(known.values(), key=lambda s: s.start)
         new = [s for s in segments if id(s) in reading]
         past = [s for s in segments if id(s) not in reading and s.parent is not None]
@@ -199,7 +199,7 @@ class _Kept:
         return keys, values
 
     def get_seq_length(self, layer: int = 0) -> int:
-        """Tokens that were read before: positions are given, so nobody counts them."""
+        """Tokens that were read before: positions are given, so no caller needs it."""
         return 0
 
 
@@ -245,7 +245,7 @@ class Engine:
         head = model.get_output_embeddings()
         self._head: torch.Tensor = head.weight
         self._all = FrozenLinear(head, half=half)
-        # Of four dimensions, so that transformers makes none of its own.
+        # Of four dimensions, so that transformers doesn't build a mask.
         self._no_mask = torch.empty(1, 1, 0, 0, device=self._head.device)
         self._half = half
         register_attention()

@@ -49,7 +49,7 @@ def memory_told() -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        # torch has an error of its own for GPUs only.
+        # torch has its own error for GPUs only.
         told = str(error)
         if not (
             isinstance(error, MemoryError | torch.OutOfMemoryError)
@@ -57,10 +57,9 @@ def memory_told() -> Iterator[None]:
         ):
             raise
         raise OutOfMemory(
-            "There is not enough memory for the language model and what it reads. "
-            "Lower batch_size or group_size, take a smaller model, or free some "
-            "memory; a run goes on from its last checkpoint with `agentgym runs "
-            "resume`."
+            "Not enough memory for the language model and its input. Lower batch_size "
+            "or group_size, choose a smaller model, or free some memory. To resume a "
+            "run from its last checkpoint: agentgym runs resume RUN"
         ) from None
 
 

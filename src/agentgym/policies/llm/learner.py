@@ -12,8 +12,8 @@ probability p_old when it was drawn, and now has p:
          + a (- log mass) + b (1 - mass)          (on every token of what did well)
 
 - Only what did better than its siblings is pushed (A > 0), and nothing that was judged
-  wrong: the softmax takes from all else. With groups in which nearly always somebody
-  finds the right choice, blaming the wrong ones as well gained nothing measurable.
+  wrong: the softmax takes from all else. In nearly every group, some sibling finds the
+  right choice, and blaming the wrong ones as well gained nothing measurable.
 - Where the judge tells which arguments of a call were wrong, those before the first
   wrong one are pushed: the siblings that got furthest are learned from, even if none
   of them had all arguments right.
@@ -24,16 +24,16 @@ probability p_old when it was drawn, and now has p:
 - *mass* is the share of the whole vocabulary's probability that falls on tokens which
   continue some option. Under the constraint it is 1 by construction; without it the
   model must have learned it. It needs no label, and makes the trained model good in a
-  runtime that knows no constraint. A state is learned from in this way in one of the
+  runtime without the constraint. A state is learned from in this way in one of the
   passes: going through the vocabulary is what takes time.
-- Samples are gone over `passes` times, a few tasks a step: a small model needs many
-  steps, and only its upper layers are run again, from the last few tokens of a prompt
+- Training repeats the samples `passes` times, a few tasks a step: a small model needs
+  many steps. Only its upper layers are run again, from the last few tokens of a prompt
   on. All before keeps the keys and values with which the samples were drawn, and no
   gradient flows through them: learning from whole conversations takes several times
   as many tokens, and was no better where both were tried.
-- In each pass a share of a conversation's tokens, drawn anew, is not seen where the
-  tool is chosen. So that choice comes to hang on no single word, and each pass tells
-  something else. What is copied from the conversation must be seen.
+- In each pass, a newly drawn share of a conversation's tokens is hidden where the
+  tool is chosen. That choice then depends on no single word, and each pass teaches
+  something else. What is copied from the conversation stays visible.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class _Sampled:
     Attributes:
         task: Number of the group that it is from.
         turn: Pass in which what did well is also learned to be written.
-        written: An option that did well; -1 if there is none.
+        written: An option that did well; -1 if none did.
         places: Of the trie, at which a choice is pushed or the tool is chosen: what
             must be read again.
     """
@@ -120,7 +120,7 @@ class _Sampled:
         return Branch(self.state.segment, tokens, parents, read=False)
 
     def continuations(self) -> list[set[int]]:
-        """For each token written, those with which some option goes on there."""
+        """For each token written, those that continue some option there."""
         chosen = self.state.completions[self.written]
         following: list[set[int]] = [set() for _ in chosen]
         for other in self.state.completions:

@@ -154,7 +154,7 @@ def load_model(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
                 use_safetensors=True,
                 attn_implementation="sdpa",
             )
-    except Exception as error:  # Every library below raises kinds of its own.
+    except Exception as error:  # Every library below raises its own kinds.
         reason = " ".join(str(error).split())[:200]
         raise FormatError(
             f"Cannot read the model in {folder} ({type(error).__name__}: {reason}). "

@@ -33,7 +33,7 @@ MAX_CALLS = 1024
 """Calls of one tool that a state offers; long lists of values are cut evenly."""
 
 _ABSENT: Any = object()
-# Keywords of an object schema that hold whenever each parameter is valid by itself.
+# Keywords of an object schema that hold whenever each parameter is valid alone.
 _PLAIN = frozenset(
     "type properties required additionalProperties description title "
     "$defs definitions $schema".split()

@@ -1,4 +1,4 @@
-"""Reads a tool call out of whatever a language model wrote.
+"""Finds the tool call in a text that a language model wrote.
 
 Knows the ways in which models write calls: JSON objects with `name` and `arguments` (or
 `parameters`), alone, in a list, fenced, or within `<tool_call>` tags; and pythonic

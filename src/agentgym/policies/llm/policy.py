@@ -161,7 +161,7 @@ class LlmPolicy(BuiltInPolicy[ToolSet, State]):
             OutOfMemory: It does not fit.
         """
         # Siblings meet again at the same state, so that it is kept while they are
-        # drawn. Without drawing nobody comes back, and what is kept takes memory.
+        # drawn. Without drawing, no request repeats, and keeping it takes memory.
         states = self._read(requests, keep=any(own.rng is not None for own in how))
         drawn = [
             draw_known(state, request.known, own) or draw_group(state, own)
@@ -218,7 +218,7 @@ class LlmPolicy(BuiltInPolicy[ToolSet, State]):
         decision.prompt_tokens = state.segment.end
         decision.completion_tokens = len(state.completions[option])
         decision.sampled = state.sampled(option, group, value)
-        if sampling.rng is not None:  # Else nobody learns, and it takes memory.
+        if sampling.rng is not None:  # Otherwise it takes memory for nothing.
             logprobs = (group.logprob, value.logprob)
             decision.trace = Trace(request.asked(), state, option, logprobs)
         return decision
@@ -319,8 +319,8 @@ class LlmPolicy(BuiltInPolicy[ToolSet, State]):
     def rebuild(self, traces: Sequence[dict[str, Any]]) -> list[Trace]:
         """See `Policy`. What this process has read is used again, to the last bit.
 
-        Otherwise it is read again for these traces alone: the result is the same
-        whoever played, and equals what was read there up to rounding.
+        Otherwise it is read again for these traces alone: the result doesn't depend
+        on who played, and equals what was read there up to rounding.
         """
         requests = [
             DecisionRequest(t["messages"], t["tools"], t["state_key"]) for t in traces

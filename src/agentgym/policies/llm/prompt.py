@@ -155,7 +155,7 @@ class ChatFormat:
                 [*opening, answer], tools=tools, tokenize=False
             )
         except Exception:
-            # Templates are programs of their own; one that fails here knows no tools.
+            # Templates are programs; one that fails here doesn't support tools.
             return
         written = after.removeprefix(before)
         for key in ("arguments", "parameters"):

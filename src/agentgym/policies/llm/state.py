@@ -90,7 +90,7 @@ class State:
     def agreeing(self, known: ToolCall) -> tuple[int, list[int]] | None:
         """The group of a call, and which of its options have the arguments given.
 
-        None if there is no such option.
+        None if no such option exists.
         """
         for group, options in self.groups.items():
             if self.options[options[0]].tool != known.name:
@@ -286,11 +286,11 @@ class Drawn:
 
 
 def draw_group(state: State, sampling: Sampling) -> tuple[Drawn, Sequence[int]]:
-    """Draws what to do, and among which options of it any will do.
+    """Draws what to do, and the options of it among which any can be taken.
 
     Where the tool or its arguments are explored, they are drawn uniformly, and nothing
-    more must be read. At most one of the two is explored by itself: a tool that is
-    explored shows whether it is the right one with any arguments.
+    more must be read. At most one of the two is explored at a time: an explored tool
+    shows with any arguments whether it is the right one.
     """
     share = _EXPLORE_GROUP * sampling.exploration
     group = _draw(state.group_logprobs, sampling, share, -1)

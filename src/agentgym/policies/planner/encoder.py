@@ -11,13 +11,13 @@ publishes. Only inference, only this one model, only float32.
     first.offsets    # [tokens, 2], where each token stands in the text
     first.pooled     # [384], unit length: what sentence-transformers returns
 
-**The same text always gives the same bits**, whatever else is in the batch, so that
-a run resumed from a checkpoint goes on exactly where it stopped. A matrix product
-does not promise that by itself: depending on the number of rows, and even on where
-a row stands among them, a BLAS picks kernels that add up in another order. So:
+**The same text always gives the same bits**, in any batch, so that a run resumed from
+a checkpoint continues exactly where it stopped. A matrix product alone does not
+promise that: depending on the number of rows, and even on where a row stands among
+them, a BLAS picks kernels that add up in another order. So:
 
-- Attention, pooling and whatever else mixes rows runs text by text; the other steps
-  treat each row by itself.
+- Attention, pooling and all other steps that mix rows run text by text; the others
+  treat each row alone.
 - The linear layers run over the packed rows of many texts, in blocks of a few fixed
   sizes, *if* this machine's BLAS gives a row the same bits in every such block. That
   is tried out when the model is read, for it differs from one CPU to another:

@@ -178,7 +178,7 @@ def loose(
 
 
 def is_free(schema: Mapping[str, Any]) -> bool:
-    """Whether any text will do."""
+    """Whether any text is valid."""
     return kind_of_schema(schema) == "<string free>"
 
 

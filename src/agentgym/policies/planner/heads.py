@@ -11,10 +11,11 @@ tokens of a learned projection, flags (has a call taken it up?) and what has hap
 with e_o the encoded description of option o, sim the likeness of a clause to the most
 similar sentence of that description, and d_o facts about the option, such as whether
 it has been called already. The likeness and the facts have weights from the start, so
-that an untrained head is no fool, and options never seen in training are still scored
-by their description. u_o, v_o and G_o belong to one option and start at zero. G, the
-habits, lets what has happened speak for an option whatever was said: "escalate when the
-ticket is overdue" holds in every conversation. Only the head of the tools has it.
+that an untrained head already chooses sensibly. Options never seen in training are
+still scored by their description. u_o, v_o and G_o belong to one option and start at
+zero. G, the habits, lets what has happened favour an option without regard to what was
+said: "escalate when the ticket is overdue" holds in every conversation. Only the head of
+the tools has it.
 
 Where tools come and go, tools have no rows of their own: they *share the rows* of their
 kind, without u, and the facts have further weights that all of them share and
@@ -240,7 +241,7 @@ class ChoiceHead:
             facts: Weights of the facts.
             similarity: Weight of the likeness of clause and description.
             seed: Draws the hidden layer.
-            habits: Whether what has happened also speaks for options by itself.
+            habits: Whether what has happened also favours options directly.
         """
         self.habits = habits
         rng = np.random.default_rng(seed)

@@ -88,7 +88,7 @@ DEFAULTS = PlannerOptions()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sample:
-    """A choice that was drawn, and what came of it."""
+    """A choice that was drawn, and its outcome."""
 
     chosen: int
     advantage: float
@@ -228,7 +228,7 @@ class Learner:
 
 
 class Adam:
-    """Adam on named arrays, each with a rate of its own."""
+    """Adam on named arrays, each with its own rate."""
 
     def __init__(self) -> None:
         self.steps: dict[str, int] = {}
@@ -319,7 +319,7 @@ def _distributions(
     steps = 0
     for at, (group, step) in enumerate(taken):
         trace: Trace = step.trace
-        # Siblings at one state share its distributions; nobody shares one without key.
+        # Siblings at one state share its distributions; without a key, none are shared.
         state = (group, trace.state_key or at, trace.state.toolset.key)
         learned = False
         for i, (choice, drawn) in enumerate(

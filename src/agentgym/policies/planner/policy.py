@@ -173,7 +173,7 @@ class PlannerPolicy(BuiltInPolicy[ToolSet, State]):
             self._message_tokens(message) for message in request.messages
         )
         decision.completion_tokens = self._message_tokens(decision.message)
-        if sampling.rng is not None:  # Else nobody learns from it.
+        if sampling.rng is not None:  # Otherwise the trace has no use.
             decision.trace = Trace(
                 request.state_key, tuple(request.messages), state, choices, drawn
             )
@@ -211,7 +211,7 @@ class PlannerPolicy(BuiltInPolicy[ToolSet, State]):
             for step in trajectory.steps
             if step.trace is not None
         ]
-        # Tools that nobody announced, of an agent perhaps.
+        # Tools that were never announced, such as an agent's.
         self._find_rows(trace.state.toolset for trace in traces)
         stats = self._learner.update(groups, **settings)
         self._states.clear()
@@ -379,10 +379,10 @@ class PlannerPolicy(BuiltInPolicy[ToolSet, State]):
 
     @property
     def _shared_rows(self) -> bool:
-        """Whether so many tools were met that none gets a row of its own.
+        """Whether so many tools were seen that they share rows.
 
-        Rows of their own would be learned by heart, and say nothing of the next tool.
-        Those of their kind are what all of them have in common.
+        A private row would be memorized, and says nothing about the next tool.
+        The rows of their kind hold what all tools have in common.
         """
         return KIND_OF_TOOLS in self.slots["tool"]
 
