@@ -558,7 +558,10 @@ def test_metadata_that_cannot_be_stored_gives_the_draft_back(store: Store) -> No
     "name", ["", "..", ".hidden", "a/b", "a b", "x" * 101, "m_v1.0", "m:v1.0", "ü"]
 )
 def test_names_that_are_no_folder_names_are_refused(store: Store, name: str) -> None:
-    with pytest.raises(ConfigError, match="cannot be named"), store.reserve_model(name):
+    with (
+        pytest.raises(ConfigError, match="Invalid model name"),
+        store.reserve_model(name),
+    ):
         pass
     assert not store.models_dir.exists()
 

@@ -1,8 +1,8 @@
 """The engine contract: what learns.
 
 An engine gets a `Job`, everything that was resolved and loaded once, and a `Context`,
-what it needs of the run around it. It knows no store and no processes: where a run
-lives is up to `runs/`.
+what it needs of the run around it. It doesn't use the store or start processes: `runs/`
+decides where a run lives.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from agentgym.utils.assets import DownloadProgress
 
 Warn = Callable[[str], None]
-"""Tells a person what to look into."""
+"""Shows the user a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Job:
         trainable: Components that learn; the others keep every bit.
         targets: What to reach, by metric name.
         agents: The agents that play, as loaded, by the name the settings give them.
-        make_rollout: Opens what plays the episodes; whoever opens it closes it.
+        make_rollout: Opens what plays the episodes; the caller closes it.
     """
 
     config: TrainingConfig

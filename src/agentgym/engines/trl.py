@@ -305,7 +305,7 @@ def _callback(groups: Sequence[Group], session: Session) -> Any:
                 events.emit(Warned(complaint))
             if changes := orders.take_adjustments():
                 names = ", ".join(changes)
-                text = f"The engine 'trl' changes nothing while it trains: {names}."
+                text = f"Engine 'trl' can't change {names} during training."
                 events.emit(Warned(text))
             session.handle_commands()
             control.should_training_stop |= orders.stop_reason is not None

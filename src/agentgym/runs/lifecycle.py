@@ -46,7 +46,7 @@ _ALLOWED: Mapping[str, tuple[str, ...]] = {
     "resumed": ("paused", *_IDLE),
     "deleted": _IDLE,
 }
-"""In which statuses a run can be what."""
+"""The statuses in which each action on a run is allowed."""
 _TICK = 0.1
 
 

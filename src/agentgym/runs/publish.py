@@ -18,7 +18,7 @@ def publish(store: Store, run_id: str, job: Job, trained: LoopResult) -> Trainin
     """Saves the trained policy as the next version of its model, with its result.
 
     Raises:
-        StoreError: The model can't be written; then nobody sees any of it.
+        StoreError: The model can't be written. No part of it becomes visible.
     """
     config, scenario = job.config, job.scenario
     environment = scenario.create_environment()

@@ -101,7 +101,7 @@ def make_rollout(
 def _check_name(name: str | None) -> None:
     if split_reference(name or "")[1] is not None:
         raise ConfigError(
-            f"name: should leave the version out, got '{name}'; AgentGym adds the next "
+            f"name: should omit the version, got '{name}'; AgentGym adds the next "
             "version."
         )
 

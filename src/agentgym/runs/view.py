@@ -286,7 +286,7 @@ class RunView:
         Raises:
             RunNotFoundError: The run is not there.
         """
-        # The row first: then the events are as new as it is, or newer.
+        # The row first: then the events are at least as new.
         row = store.get_run(self.run_id)
         self.run_id, self.targets, self.status = row.id, row.targets, row.status
         self.config = self.config or row.config

@@ -1,7 +1,7 @@
 """Files that outlive a process and that other machines may need: models, checkpoints.
 
 Names are relative paths with "/" between, such as "models/customer_support_v1.0".
-Whoever reads sees a blob or a folder whole or not at all.
+Readers see a blob or a folder complete or not at all.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class ArtifactStore(Protocol):
         """Writes a blob; what it replaces is kept as `previous`, if that is given."""
 
     def read(self, name: str) -> bytes:
-        """Reads a blob; raises `FileNotFoundError` if there is none."""
+        """Reads a blob; raises `FileNotFoundError` if it doesn't exist."""
 
     def publish(self, folder: Path, name: str) -> None:
-        """Stores a local folder, which is no longer needed where it is."""
+        """Stores a local folder. The local copy is no longer needed."""
 
     def fetch(self, name: str, folder: Path) -> None:
         """Brings a stored folder to a local path, unless it is there already."""
 
     def delete(self, name: str) -> None:
-        """Deletes a blob or a folder, if there is one."""
+        """Deletes a blob or a folder, if it exists."""
 
     def list(self) -> list[str]:
         """Names directly in this part of the store."""

@@ -32,7 +32,7 @@ _SQLITE_ADVICE = {
     "SQLITE_LOCKED": LOCKED,
     "SQLITE_FULL": "cannot grow, the disk is full: free some space and try again",
     "SQLITE_READONLY": f"is read-only: make it writable, or {ELSEWHERE}",
-    "SQLITE_PERM": f"may not be opened: change its permissions, or {ELSEWHERE}",
+    "SQLITE_PERM": f"can't be opened: change its permissions, or {ELSEWHERE}",
     "SQLITE_CANTOPEN": f"cannot be opened: make its folder writable, or {ELSEWHERE}",
     "SQLITE_NOTADB": f"is not an SQLite database: move it away, or {ELSEWHERE}",
     "SQLITE_CORRUPT": f"is damaged: restore a copy or move it away, or {ELSEWHERE}",
@@ -151,7 +151,7 @@ class Database:
             ) from error
         except (exc.SQLAlchemyError, ValueError) as error:
             raise StoreError(
-                "The database URL cannot be understood: write it such as"
+                "Invalid database URL. Write it like"
                 " postgresql+psycopg://user:password@host/name."
             ) from error
         if engine.dialect.name == "sqlite":
@@ -187,7 +187,7 @@ class Database:
                     self._switch_to_wal()
                 with self._begin(mode="migrate") as connection:
                     Queries(connection).lock()
-                    # Somebody else may have done it while we waited.
+                    # Another process may have done it while we waited.
                     if self._revision(connection) != REVISIONS[-1]:
                         _upgrade(connection)
         finally:
@@ -206,7 +206,7 @@ class Database:
                     connection.close()
                 return
             except (sqlite3.Error, exc.SQLAlchemyError) as error:
-                # SQLite does not wait by itself for this one.
+                # SQLite doesn't wait for this lock.
                 cause = getattr(error, "orig", error)
                 busy = _sqlite_code(cause).startswith("SQLITE_BUSY")
                 if not busy or time.monotonic() > deadline:
@@ -222,11 +222,11 @@ class Database:
             if code.startswith(prefix):
                 return StoreError(f"{self._label} {advice}.")
         reason = str(cause).strip().partition("\n")[0].rstrip(".")
-        text = f"The database {self._label} refused: {reason}."
+        text = f"The database {self._label} returned an error: {reason}."
         if isinstance(error, exc.IntegrityError):
             return ConflictError(text)
         if isinstance(error, exc.OperationalError) and not code:
-            text += " Check that it runs and that the URL is right."
+            text += " Check that it runs and that the URL is correct."
         return StoreError(text)
 
 
@@ -235,7 +235,7 @@ def _sqlite_code(error: object) -> str:
 
 
 def _configure_sqlite(connection: sqlite3.Connection, _record: object) -> None:
-    # None keeps the driver from opening transactions of its own; see _begin_sqlite.
+    # None keeps the driver from opening its own transactions; see _begin_sqlite.
     connection.isolation_level = None
     connection.execute("PRAGMA foreign_keys=ON")
     connection.execute("PRAGMA synchronous=NORMAL")

@@ -33,7 +33,7 @@ def encode(value: Any) -> str:
 
 
 def write_targets(targets: Mapping[str, float]) -> dict[str, Any]:
-    """Targets as JSON, which of its own knows no `AtMost`."""
+    """Targets as JSON, which has no type for `AtMost`."""
     return {
         name: {"at_most": float(wanted)} if isinstance(wanted, AtMost) else wanted
         for name, wanted in targets.items()

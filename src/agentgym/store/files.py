@@ -10,7 +10,7 @@ from pathlib import Path
 from agentgym.errors import StoreError
 
 ELSEWHERE = "set AGENTGYM_HOME to another folder"
-LOCKED = "is locked by another process: try again when that one is done"
+LOCKED = "is locked by another process: try again when it has finished"
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """The half of the store that keeps models.
 
 A version is there for others when its row is registered and its folder is published.
-Publishing is the last step, so whatever breaks before it leaves nothing to see.
+Publishing is the last step, so an earlier failure leaves nothing visible.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class ModelRegistry:
             model = store.get_model(draft.full_name)
 
         Two processes never get the same version. If the block raises, the version is
-        given back. If the process dies, nobody sees the draft, and the next
-        reservation clears it away.
+        given back. If the process dies, the draft stays invisible, and
+        the next reservation deletes it.
 
         Args:
             name: Letters, digits, "_", "-" and "."; no version.
@@ -56,13 +56,13 @@ class ModelRegistry:
             The draft, with its version and an empty folder to fill.
 
         Raises:
-            ConfigError: The name cannot be one.
+            ConfigError: The name isn't valid.
             StoreError: The model could not be published.
         """
         if not _MODEL_NAME.fullmatch(name) or split_reference(name)[1] is not None:
             raise ConfigError(
-                f"A model cannot be named '{name}': use up to 100 letters, digits,"
-                " '_', '-' and '.', and leave the version out."
+                f"Invalid model name '{name}'. Use up to 100 letters, digits,"
+                " '_', '-' and '.', and omit the version."
             )
         with file_errors(self.models_dir):
             self.models_dir.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ class ModelRegistry:
             with file_errors(draft.folder):
                 self._publish(draft)
         except BaseException:
-            # The folder first: once the version is free, somebody else may use it.
+            # The folder first: once the version is free, another process may use it.
             shutil.rmtree(draft.folder, ignore_errors=True)
             # What went wrong first is what the caller needs to hear.
             with contextlib.suppress(StoreError, OSError):
@@ -94,7 +94,7 @@ class ModelRegistry:
         no copy: see `reserve_model`.
 
         Raises:
-            ConfigError: The name cannot be one.
+            ConfigError: The name isn't valid.
             StoreError: The folder could not be copied.
         """
         with self.reserve_model(name, run_id=run_id) as draft:
@@ -115,7 +115,7 @@ class ModelRegistry:
                 "customer_support:v1.2" for one version.
 
         Raises:
-            ModelNotFoundError: There is none; the message lists what there is.
+            ModelNotFoundError: No such model; the message lists the available ones.
         """
         name, minor = split_reference(ref)
         models = self.list_models()
@@ -142,13 +142,13 @@ class ModelRegistry:
         """Deletes one version of a model, folder and all. Its number is not reused.
 
         Raises:
-            ModelNotFoundError: There is none of that name and version.
+            ModelNotFoundError: No model has that name and version.
         """
         model = self.get_model(ref)
         with file_errors(model.path), self._database.write() as queries:
             queries.lock()
             queries.mark_model_deleted(model.name, model.minor)
-            # Whoever looks sees the whole model or none, never a half.
+            # Readers see the complete model or none, never part of it.
             self._models.delete(model.full_name)
             shutil.rmtree(model.path, ignore_errors=True)
 
@@ -163,7 +163,7 @@ class ModelRegistry:
                     queries.drop_version(row["name"], row["minor"])
             minor = max(queries.last_minor(name), self._last_minor_there(name)) + 1
             queries.insert_model(name, minor, run_id, processes.columns(os.getpid()))
-            # Still inside the transaction: nobody can reserve one of these meanwhile.
+            # Still inside the transaction: no process can reserve one of these now.
             for leftover in set(self.models_dir.glob(".*.draft")) - taken:
                 shutil.rmtree(leftover, ignore_errors=True)
         return minor
@@ -172,7 +172,7 @@ class ModelRegistry:
         with self._database.write() as queries:
             if not queries.register_model(draft.name, draft.minor, draft.metadata):
                 raise StoreError(
-                    f"The reservation of {draft.full_name} is gone: save it again."
+                    f"The reservation of {draft.full_name} has expired. Save it again."
                 )
         self._models.publish(draft.folder, draft.full_name)
 

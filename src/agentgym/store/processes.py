@@ -27,7 +27,7 @@ def columns(pid: int | None) -> dict[str, Any]:
 
 
 def is_gone(pid: int | None, on_host: str | None, born: str | None) -> bool:
-    """Whether the process surely runs no more. False if nobody can tell."""
+    """Whether the process has certainly ended. False if that is unknown."""
     # On Windows os.kill(pid, 0) would send a control event instead of asking.
     if pid is None or pid <= 0 or on_host != host() or os.name == "nt":
         return False
@@ -36,7 +36,7 @@ def is_gone(pid: int | None, on_host: str | None, born: str | None) -> bool:
     except (ProcessLookupError, OverflowError):
         return True
     except PermissionError:
-        pass  # It exists and belongs to somebody else.
+        pass  # It exists and belongs to another user.
     found = _look_up(pid)
     if found is None:
         return False

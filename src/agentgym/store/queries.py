@@ -20,7 +20,7 @@ from agentgym.store.schema import Command, LogEntry, Model, Run, Text, Trajector
 Key = tuple[int, int, int]
 """Names a trajectory of a run: attempt, iteration, number."""
 
-_ADVISORY_LOCK = 0x41474E5447594D  # Any constant will do: "AGNTGYM".
+_ADVISORY_LOCK = 0x41474E5447594D  # Any constant works: "AGNTGYM".
 
 
 class Queries:

@@ -66,8 +66,8 @@ def _run_key(*, primary_key: bool = True, index: bool = False) -> Mapped[str]:
 class Run(Base):
     """One training run.
 
-    `attempt` counts how often it was begun or resumed, `last_seq` the events of its
-    log. Whoever appends to the log changes `last_seq` first, and so waits for others.
+    `attempt` counts starts and resumes, `last_seq` the events of the log. A process
+    that appends to the log updates `last_seq` first, and so waits for others.
     """
 
     __tablename__ = "runs"
@@ -141,7 +141,7 @@ class Model(Base):
 
     `state` is "reserved" until its files are written, then "registered". A deleted
     version keeps its row as "deleted", so that its number is never given out again.
-    `run_id` is no foreign key: a model may come from another home.
+    `run_id` isn't a foreign key: a model may come from another home.
     """
 
     __tablename__ = "models"

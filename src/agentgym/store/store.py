@@ -159,9 +159,9 @@ class Store(ModelRegistry):
             **fields: See `RunFields`. `pid` is a process on this host.
 
         Raises:
-            RunNotFoundError: There is no such run.
-            TypeError: There is no such field.
-            ValueError: There is no such status.
+            RunNotFoundError: No such run.
+            TypeError: No such field.
+            ValueError: No such status.
         """
         values = _checked(fields)
         with self._database.write() as queries:
@@ -172,7 +172,7 @@ class Store(ModelRegistry):
         """Deletes a run with all that is known of it. Its files and model stay.
 
         Raises:
-            RunNotFoundError: There is no such run.
+            RunNotFoundError: No such run.
         """
         with self._database.write() as queries:
             if not queries.delete_run(run_id):
@@ -182,7 +182,7 @@ class Store(ModelRegistry):
         """Finds a run.
 
         Args:
-            run_id: Its id, the beginning of it if no other id begins so, or "last"
+            run_id: Its id, enough of its first characters to be unique, or "last"
                 for the newest run.
 
         Raises:
@@ -215,15 +215,15 @@ class Store(ModelRegistry):
     # Events
 
     def begin_attempt(self, run_id: str) -> int:
-        """Makes this process the one that carries out a run, which is then "running".
+        """Makes this process run a run, whose status becomes "running".
 
         Returns:
             The attempt's number, for `append_events`. Earlier attempts can no longer
             append.
 
         Raises:
-            RunNotFoundError: There is no such run.
-            UsageError: Another process carries it out.
+            RunNotFoundError: No such run.
+            UsageError: Another process is running it.
         """
         with self._database.write() as queries:
             queries.lock()
@@ -263,7 +263,7 @@ class Store(ModelRegistry):
             when several processes write.
 
         Raises:
-            RunNotFoundError: There is no such run.
+            RunNotFoundError: No such run.
             StoreError: A later attempt has begun, or an event can't be stored.
         """
         values = _checked(fields)
@@ -322,10 +322,10 @@ class Store(ModelRegistry):
             attempt: From `begin_attempt`.
             iteration: The iteration that sampled them.
             trajectories: Each with `success` (None counts as failed), `task_id` and
-                `steps`; whatever else it holds is kept as well.
+                `steps`; all other entries are kept as well.
 
         Raises:
-            RunNotFoundError: There is no such run.
+            RunNotFoundError: No such run.
         """
         numbered = list(enumerate(trajectories))
         failed = [item for item in numbered if not item[1].get("success")]
@@ -381,7 +381,7 @@ class Store(ModelRegistry):
         """Asks the process of a run for something, such as "pause" or "stop".
 
         Raises:
-            RunNotFoundError: There is no such run.
+            RunNotFoundError: No such run.
         """
         with self._write_to(run_id) as queries:
             queries.insert_command(
@@ -391,9 +391,9 @@ class Store(ModelRegistry):
     def take_commands(self, run_id: str) -> list[tuple[str, dict[str, Any]]]:
         """Returns and removes the commands for a run, oldest first.
 
-        Each command is given out once, whoever asks. Asking is cheap while there is
-        none. A run that resumes should take and drop what was meant for the process
-        before it.
+        Each command is returned only once, to one caller. The call is cheap while
+        no command waits. A run that resumes should take and drop the commands meant
+        for the process before it.
         """
         with self._database.read() as queries:
             if not queries.has_commands(run_id):

@@ -3,7 +3,7 @@
     chart = line_chart(points, width=60, height=10, baseline=0.31, target=0.95)
     print(chart.plain())
 
-Plain Python: whoever draws one needs neither rich nor numpy. A chart is a grid of
+Plain Python: drawing one needs neither rich nor numpy. A chart is a grid of
 characters, each with the name of what it shows, so that a caller may colour it.
 """
 

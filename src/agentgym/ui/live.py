@@ -89,8 +89,8 @@ class PlainView:
 class LiveView:
     """Draws the run on a terminal, a few times in a second.
 
-    Redrawn when something happens, not by a thread of its own: what is drawn is then
-    paid for once, and training has the processor for itself.
+    Redrawn when something happens, not by its own thread: each drawing is then paid
+    for once, and training keeps the processor.
     """
 
     def __init__(

@@ -14,8 +14,8 @@ it has been called already. The likeness and the facts have weights from the sta
 that an untrained head already chooses sensibly. Options never seen in training are
 still scored by their description. u_o, v_o and G_o belong to one option and start at
 zero. G, the habits, lets what has happened favour an option without regard to what was
-said: "escalate when the ticket is overdue" holds in every conversation. Only the head of
-the tools has it.
+said: "escalate when the ticket is overdue" holds in every conversation. Only the tools'
+head has it.
 
 Where tools come and go, tools have no rows of their own: they *share the rows* of their
 kind, without u, and the facts have further weights that all of them share and

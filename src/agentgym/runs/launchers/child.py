@@ -14,7 +14,7 @@ OUTPUT = "output.log"
 
 
 class Child:
-    """Starts `agentgym runs resume RUN` in a session of its own.
+    """Starts `agentgym runs resume RUN` in its own session.
 
     The child finds modules in the current folder, as this process does. It resolves
     the run's settings itself: objects of this process can't reach it.
