@@ -298,7 +298,7 @@ def test_adjusting_says_what_will_happen(home: Path, cli: Any, spawn: Spawn) -> 
     child = spawn("train", TINY, "--episodes", "4000", TINY_DELAY="0.05")
     run = wait_for(home, "running", points=1)
     for wrong, part in (
-        (("seed=3",), "'seed' cannot be changed"),
+        (("seed=3",), "'seed' can't be changed"),
         (("learning_rate=-1",), "learning_rate must be above 0"),
         (("entropy=much",), "Invalid setting 'entropy=much'. Use NAME=NUMBER."),
         ((), "Missing argument"),

@@ -75,7 +75,7 @@ def test_adjusting_is_saved_at_once() -> None:
         ({"episodes": "many"}, "whole number"),
         ({"episodes": True}, "whole number"),
         ({"learning_rat": 1}, "Did you mean 'learning_rate'"),
-        ({"seed": 1}, "cannot be changed"),
+        ({"seed": 1}, "can't be changed"),
     ],
 )
 def test_bad_adjustments_change_nothing(changes: dict[str, Any], text: str) -> None:

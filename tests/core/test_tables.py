@@ -206,7 +206,7 @@ def test_an_episode_shows_what_the_user_replied() -> None:
 
 def test_an_episode_that_broke_off_says_why() -> None:
     crashed = {"failure": "agent_crash", "failure_text": "OSError: gone"}
-    assert episode_lines(crashed)[-1] == ("  broke off: OSError: gone", "red")
+    assert episode_lines(crashed)[-1] == ("  ended early: OSError: gone", "red")
     lines = episode_lines({"task_id": "t", "success": None, "failure": "agent_crash"})
     assert lines[0][0] == "t  not judged"
-    assert lines[-1] == ("  broke off: agent_crash", "red")
+    assert lines[-1] == ("  ended early: agent_crash", "red")

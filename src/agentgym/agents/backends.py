@@ -80,27 +80,27 @@ class Backend(ABC):
         """The whole answer.
 
         Raises:
-            ApiError: There is none, and why.
+            ApiError: No answer is possible; the error says why.
         """
 
     async def embed(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The embeddings of a request for some.
+        """The embeddings for a request.
 
         Raises:
-            ApiError: There are none.
+            ApiError: Embeddings aren't available.
         """
         raise ApiError(
             501,
-            "Embeddings are not supported: point the agent's memory at a server that"
-            " has them, or switch it off.",
+            "Embeddings aren't supported. Connect the agent's memory to a server that"
+            " has them, or turn it off.",
             code="not_implemented",
         )
 
     async def stream(self, question: Question) -> Relay | None:
-        """The answer piece by piece; None if it is only to be had as a whole.
+        """The answer piece by piece; None if only the whole answer is available.
 
         Raises:
-            ApiError: There is no answer, and why.
+            ApiError: No answer is possible; the error says why.
         """
         return None
 
@@ -123,7 +123,7 @@ class PolicyBackend(Backend):
     def use(self, policy: Policy | None, sampling: Sampling = GREEDY) -> None:
         """Answers from another policy from now on, or from none.
 
-        Once it returns, nobody decides with the policy that was used before.
+        Once it returns, the previous policy makes no more decisions.
         """
         with self._deciding:
             self._policy, self._sampling = policy, sampling
@@ -151,7 +151,7 @@ class PolicyBackend(Backend):
             if self._policy is None:
                 resting = ApiError(
                     503,
-                    "Nothing is being sampled now: the episode is over.",
+                    "The policy isn't sampling now: the episode is over.",
                     kind="server_error",
                 )
                 return [resting] * len(asked)

@@ -25,11 +25,11 @@ from agentgym.training.rollout import Rollout
 class AgentRollout(Rollout):
     """Lets agents play, each with its own loop, at endpoints that the policy answers.
 
-    Episodes that branch off a sibling begin anew: the endpoint repeats what it told
-    the sibling, for as long as the agent asks the same.
+    Episodes that branch off a sibling start again: the endpoint repeats the sibling's
+    answers for as long as the agent sends the same requests.
 
-    What is drawn for an episode follows from the seed, from which episode it is, and
-    from what its agent asks; not from who asks first.
+    The draws for an episode depend on the seed, on the episode's number and on its
+    agent's requests, not on which agent asks first.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class AgentRollout(Rollout):
             make_manager: Makes the manager of the agents.
             max_steps: Decisions until an episode is cut off.
             tool_timeout: Seconds that a tool call may take.
-            on_warning: Told what a person should look into.
+            on_warning: Called with each warning for the user.
         """
         super().__init__(scenario, max_steps=max_steps, tool_timeout=tool_timeout)
         self._worlds = EnvironmentPool(
@@ -71,9 +71,9 @@ class AgentRollout(Rollout):
     def _play(
         self, policy: Decider, episodes: Sequence[EpisodePlan]
     ) -> list[Trajectory]:
-        # An agent's own loop is never cut off: it would take that for a fault. What
-        # siblings know is of use to the built-in loop alone: here each of them draws
-        # the same whatever the others did before.
+        # An agent's own loop is never cut off: it would take that for a fault. Only
+        # the built-in loop uses what siblings know: here each of them draws without
+        # regard to the others.
         if not isinstance(policy, Policy):
             # A model without its constraint is measured by the built-in loop.
             return super()._play(policy, episodes)
@@ -81,7 +81,7 @@ class AgentRollout(Rollout):
         try:
             played = self._manager.play(episodes, self._worlds)
         finally:
-            # Nobody may decide while the policy learns.
+            # No decisions are made while the policy learns.
             self._backend.use(None)
         for text in sorted({f"{type(e).__name__}: {e}" for e in self._problems}):
             if text not in self._warned:

@@ -24,7 +24,7 @@ from agentgym.serving.errors import ApiError
 from agentgym.training.rollout import FORK_EXPLORATION, step_of
 
 MAX_REQUESTS = 200
-"""That a session answers, if nothing else is said."""
+"""Default limit of requests per session."""
 MAX_AT_ONCE = 16
 """Requests of one session that may wait together."""
 _RECENT = 16
@@ -34,15 +34,15 @@ _CONVERSATIONS = 64
 
 
 class Session:
-    """An endpoint of its own, for the length of one episode.
+    """A private endpoint for one episode.
 
     Attributes:
         id: Stands in its address.
         key: What its agent must send as a bearer token.
         recorder: What was asked and answered.
         episode: The world that the agent works in; None if it has none here.
-        refused: How many requests were not answered, by the code of the error.
-        closed: Whether it answers no more.
+        refused: How many requests were not answered, by error code.
+        closed: Whether it has stopped answering.
     """
 
     def __init__(
@@ -75,16 +75,16 @@ class Session:
         """Counts a request.
 
         Raises:
-            ApiError: There have been too many.
+            ApiError: There were too many.
         """
         self.requests += 1
         if self.requests > self._max_requests:
             raise _too_many(
-                f"One episode may ask {self._max_requests} times, and did.", "flood"
+                f"This episode has used all {self._max_requests} requests.", "flood"
             )
         if len(self.running) > MAX_AT_ONCE:
             raise _too_many(
-                f"One agent may ask {MAX_AT_ONCE} times at once; wait for an answer.",
+                f"Limit of {MAX_AT_ONCE} requests at once reached. Wait for an answer.",
                 "too_many_at_once",
             )
 
@@ -112,7 +112,7 @@ class Session:
         """The messages up to a response, its own included.
 
         Raises:
-            ApiError: There is no such response.
+            ApiError: The session has no such response.
         """
         if response is None:
             return []
@@ -127,7 +127,7 @@ class Session:
         return known
 
     def keep_conversation(self, response: str, messages: list[Message]) -> None:
-        """Keeps the messages up to a response for those that go on with it."""
+        """Keeps the messages up to a response for requests that continue it."""
         self._conversations[response] = messages
         while len(self._conversations) > _CONVERSATIONS:
             del self._conversations[next(iter(self._conversations))]
@@ -181,7 +181,7 @@ class Session:
     def record(
         self, context: Context, answer: Answer, *, side: bool, replayed: bool
     ) -> Exchange | None:
-        """Records an answer, unless nobody is there any more."""
+        """Records an answer, unless the client is gone."""
         step: Step = step_of(answer.decision, context.state_key)
         step.calls = answer.completion.calls
         step.message = message_of(answer.completion)
@@ -209,7 +209,7 @@ def message_of(completion: Completion) -> Message:
 
 
 def farewell(model: str) -> Answer:
-    """The answer to agents that ask on when their episode is over: it ends loops."""
+    """The answer to agents that send requests after their episode: it ends loops."""
     message = {"role": "assistant", "content": "The conversation is over."}
     decision = Decision(message, "finish")
     return Answer(decision, _completion(model, decision))

@@ -110,7 +110,7 @@ class ModelBackend(Backend):
         with self._lock:
             if self._model is None:
                 raise ApiError(
-                    503, "Nothing is being sampled now.", kind="server_error"
+                    503, "The model isn't sampling now.", kind="server_error"
                 )
             prompt = self.prompt_ids(chat)
             ids, logprobs = self._sample(prompt, limit)

@@ -1,6 +1,6 @@
-"""Which commands there are, and how they end.
+"""The commands and their exit codes.
 
-Every command lives in a module of its own, imported when it is called, so that
+Every command lives in its own module, imported when it is called, so that
 `--help` and `scenarios list` answer before pydantic, numpy or a database are imported.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.

@@ -36,7 +36,7 @@ _HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
 
 def _use_home(value: str | None) -> str | None:
-    # Through the environment: whatever asks for the home then gets this one.
+    # Through the environment, so that all code finds this home.
     if value:
         os.environ["AGENTGYM_HOME"] = value
     return value
@@ -186,7 +186,7 @@ def carry_out(
     json: bool,
     quiet: bool,
 ) -> None:
-    """Carries out a run under a live view, and prints its result.
+    """Runs a training under a live view and prints its result.
 
     Args:
         start: Trains, or resumes, with these listeners.
@@ -344,7 +344,7 @@ def note(text: str) -> None:
 
 
 def error_line(text: str) -> None:
-    """Prints an error, in one line whatever it holds."""
+    """Prints an error on one line, even if its text has several."""
     note(f"error: {' '.join(text.split())}")
 
 
@@ -352,7 +352,7 @@ def confirm(what: str, *, yes: bool) -> None:
     """Asks before something is deleted, unless `--yes` was given.
 
     Raises:
-        UsageError: Nobody can be asked.
+        UsageError: Standard input isn't a terminal.
     """
     if yes:
         return
@@ -367,7 +367,7 @@ def write_crash_log(error: Exception) -> Path | str:
     """Appends a traceback to the home's `crash.log`, or to one among temporary files.
 
     Returns:
-        The file, or words that say that nothing can be written.
+        The file, or a text that says that no file can be written.
     """
     import tempfile
 

@@ -1,7 +1,7 @@
-"""Where the command `agentgym` begins.
+"""Where the command `agentgym` starts.
 
-Kept so small that `agentgym --version` costs no more than starting Python: typer, and
-whatever the commands need, is imported when it is known that it will be used.
+Kept so small that `agentgym --version` costs no more than starting Python: typer and
+the commands' own imports are loaded only when they are used.
 """
 
 import os

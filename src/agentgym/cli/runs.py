@@ -149,7 +149,7 @@ def show(
 
 @app.command("watch", cls=Command)
 def watch_(run: RunArgument = "last", home_folder: HomeOption = None) -> None:
-    """Watch a run that another process carries out, until it ends."""
+    """Watch a run in another process until it ends."""
     from agentgym.runs.view import RunView, watch
     from agentgym.ui.live import LiveView, view
 

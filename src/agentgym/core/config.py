@@ -296,7 +296,7 @@ class TrainingConfig(BaseModel):
 
     @property
     def agent_count(self) -> int:
-        """How many play in the place of the built-in loop; 0 if it plays itself."""
+        """How many agents replace the built-in loop; 0 if it plays itself."""
         others = (self.agent_command, self.framework)
         return len(self.agent_names) + sum(other is not None for other in others)
 

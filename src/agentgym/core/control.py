@@ -1,4 +1,4 @@
-"""How a training is told what to do: pause, go on, stop, adjust, interrupt."""
+"""Controls a running training: pause, resume, stop, adjust, interrupt."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ADJUSTABLE: Mapping[str, tuple[Callable[[float], bool], str]] = {
 }
 
 ADJUSTABLE = tuple(_ADJUSTABLE)
-"""Settings that can be changed while a training is under way."""
+"""Settings that can be changed while a training runs."""
 
 
 class Control:
@@ -50,11 +50,11 @@ class Control:
         self.paused = True
 
     def resume(self) -> None:
-        """Lets a paused training go on."""
+        """Continues a paused training."""
         self.paused = False
 
     def stop(self, reason: str = "stopped on request") -> None:
-        """Asks to end early and keep what was learned: measured, saved as a model."""
+        """Asks to end early: what was learned is evaluated and saved as a model."""
         self.stop_reason = self.stop_reason or reason or "stopped on request"
 
     def interrupt(self) -> None:
@@ -71,7 +71,7 @@ class Control:
             if name not in _ADJUSTABLE:
                 known = ", ".join(ADJUSTABLE)
                 raise ConfigError(
-                    f"'{name}' cannot be changed while training."
+                    f"'{name}' can't be changed during training."
                     f"{did_you_mean(name, ADJUSTABLE)} Adjustable: {known}."
                 )
             fits, allowed = _ADJUSTABLE[name]
@@ -130,7 +130,7 @@ def deferred_interrupt(control: Control) -> Iterator[None]:
 
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.default_int_handler:
-        # Somebody else decides what Ctrl-C means here.
+        # Another handler decides what Ctrl-C means here.
         yield
         return
     signal.signal(signal.SIGINT, on_interrupt)

@@ -131,7 +131,7 @@ class CheckpointSaved(Event):
 
 @dataclass(frozen=True, slots=True)
 class Paused(Event):
-    """The run waits until it is told to resume."""
+    """The run waits for a request to resume."""
 
     kind: ClassVar[str] = "paused"
     iteration: int

@@ -160,7 +160,7 @@ def rate(metrics: Metrics, name: str) -> str:
 
 
 def bounds(metrics: Metrics, name: str) -> tuple[float | None, float | None]:
-    """The 95% interval of a metric; (None, None) where there is none."""
+    """The 95% interval of a metric; (None, None) if it has none."""
     own = (metrics.get("measures") or {}).get(name)
     if own is not None:
         return own["low"], own["high"]
@@ -280,7 +280,7 @@ def episode_lines(trajectory: Mapping[str, Any]) -> list[tuple[str, str]]:
         lines += _step_lines(place, step)
     if trajectory.get("failure"):
         text = trajectory.get("failure_text") or trajectory["failure"]
-        lines.append((f"  broke off: {text}", "red"))
+        lines.append((f"  ended early: {text}", "red"))
     return lines
 
 

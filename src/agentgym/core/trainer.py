@@ -91,7 +91,7 @@ class Trainer:
     ) -> TrainingResult:
         """Continues a run and returns its result, as if it had never been interrupted.
 
-        `agentgym runs resume` obeys the same rules: an interrupted or failed run
+        `agentgym runs resume` follows the same rules: an interrupted or failed run
         continues here from its last checkpoint, a paused one continues in its own
         process, and a finished one gives its result again.
 
@@ -163,7 +163,7 @@ class Trainer:
         listeners: Sequence[Listener],
         control: Control,
     ) -> TrainingResult:
-        # Before the home is made: settings that are refused leave nothing behind.
+        # Before the home is made: invalid settings leave nothing behind.
         job = resolve(self._merged(scenario, settings))
         job.fetch()
         with Store(self.home) as store:

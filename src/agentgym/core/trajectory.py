@@ -27,7 +27,7 @@ class SampledTokens:
 
 @dataclass(slots=True)
 class Step:
-    """One decision and what came of it.
+    """One decision and its outcome.
 
     Invariants: `results` has one entry for each call. `reward is None` means "not
     judged yet", never 0. `advantage is None` means "no signal": the step is left out
@@ -37,18 +37,18 @@ class Step:
     Attributes:
         message: The assistant message as it was decided.
         calls: The tool calls in it; empty for a message to the user.
-        results: What the calls brought back.
+        results: What the calls returned.
         correct: Whether the decision was right; None if the scenario cannot tell.
         failure: Why it was not.
         reply: What the user said to a message; None if nothing.
-        wrong_arguments: Names of parameters that had wrong values; None if nobody
-            told.
+        wrong_arguments: Names of parameters that had wrong values; None if that
+            is unknown.
         state_key: Names the conversation in which it was taken. Siblings with the
             same key stood at the same state.
         logprob: Of the decision, as the sampler recorded it, exploration included.
         confidence: The policy's own estimate that the decision is right.
         replayed: Repeated from a sibling that this episode branched off from, not
-            decided anew: nothing is learned from it here.
+            decided again: nothing is learned from it here.
         sampled: The answer's tokens, where the policy has any.
         trace: What the policy needs to learn from the step; opaque to all others.
     """
@@ -103,7 +103,7 @@ class Trajectory:
     Attributes:
         success: Whether the task was solved; None until the episode is judged.
         outcome: How far it got, 0 to 1; None until judged.
-        failure: Why the episode as a whole broke off (an agent that crashed).
+        failure: Why the episode as a whole ended early (an agent that crashed).
         failure_text: What was raised then, for people.
         agent_kind: Which kind of agent took part; empty for the built-in loop.
         seed: Decides the injected faults. A branch takes over the seed of the episode
@@ -221,7 +221,7 @@ class GroupPlan:
     def to_dict(self) -> dict[str, Any]:
         """Plain data. The task stays behind: it may hold what cannot travel."""
         if self.source is None:
-            raise ValueError("the plan does not say how its task was drawn")
+            raise ValueError("the plan doesn't record how its task was drawn")
         plain = {f: getattr(self, f) for f in self.__slots__ if f != "task"}
         return {**plain, "seed": list(self.seed), "source": asdict(self.source)}
 

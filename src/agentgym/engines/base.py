@@ -70,7 +70,7 @@ class Context:
     """What an engine needs of the run around it.
 
     Attributes:
-        events: Hears what happens.
+        events: Receives what happens.
         control: Orders for the run.
         checkpoints: Where to save.
         start: Where to continue; None to begin.

@@ -242,7 +242,7 @@ class _Tasks:
         return self._plans[position % len(self._plans)].task
 
     def note(self, groups: Sequence[Group]) -> None:
-        """Hears how the groups of an update went."""
+        """Records how the groups of an update went."""
         self._sampler.note(self._plans[: len(groups)], groups[: len(self._plans)])
 
 

@@ -47,11 +47,11 @@ def execute(
         store: Keeps the run.
         run_id: The whole id.
         job: The run's job, if it is resolved already.
-        listeners: Hear every event.
+        listeners: Receive every event.
         control: Orders for the run.
 
     Raises:
-        UsageError: Another process carries out the run.
+        UsageError: Another process is running it.
         FormatError: None of its checkpoints can be read.
         KeyboardInterrupt: The run was interrupted; its state is saved.
     """
@@ -115,7 +115,7 @@ def _told(events: EventBus) -> Iterator[None]:
             events.emit(RunStopped(INTERRUPTED))
         raise
     except Exception as error:
-        # What went wrong first is what the caller needs to hear.
+        # The caller needs the first error.
         with contextlib.suppress(AgentGymError):
             events.emit(RunFailed(_one_line(error)))
         raise
@@ -123,7 +123,7 @@ def _told(events: EventBus) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _commands(store: Store, run_id: str, control: Control) -> Iterator[None]:
-    """Lets the control hear Ctrl-C, and what other processes ask of this run."""
+    """Connects the control to Ctrl-C and to commands from other processes."""
     own = control.source
 
     def source() -> list[tuple[str, dict[str, Any]]]:

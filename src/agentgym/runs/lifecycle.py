@@ -9,7 +9,7 @@
     delete  all but running and paused      removes the run and its files
 
 The command line, `Trainer` and everything else that steers runs calls these functions,
-so all of them obey the same rules and say the same.
+so all of them share the same rules and messages.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def delete(store: Store, ref: str) -> RunRow:
 
 
 def check(store: Store, ref: str, wanted: str) -> RunRow:
-    """Finds a run that can be what is wanted, such as "resumed".
+    """Finds a run that allows an action, such as "resumed".
 
     Raises:
         RunNotFoundError: No run has that id.
@@ -178,12 +178,12 @@ def settled(store: Store, run_id: str, wanted: str, seconds: float) -> RunRow:
 def outcome(
     store: Store, ref: str, listeners: Sequence[Listener] = ()
 ) -> TrainingResult:
-    """Follows a run that another process carries out, to its result.
+    """Follows a run in another process until its result.
 
     Args:
         store: Keeps the run.
         ref: Its id, the beginning of it, or "last".
-        listeners: Hear what happens from now on.
+        listeners: Receive what happens from now on.
 
     Raises:
         UsageError: It ended without a result.
@@ -204,7 +204,7 @@ def outcome(
 
 
 def running_elsewhere(run: RunRow) -> UsageError:
-    """Refuses a run that another process carries out."""
+    """Raises an error if another process is running it."""
     where = f" in process {run.pid} on {run.host}" if run.pid else ""
     return UsageError(
         f"Run {run.id} is already running{where}. Watch it with: agentgym runs watch "

@@ -78,7 +78,7 @@ class ModelRegistry:
         except BaseException:
             # The folder first: once the version is free, another process may use it.
             shutil.rmtree(draft.folder, ignore_errors=True)
-            # What went wrong first is what the caller needs to hear.
+            # The caller needs the first error.
             with contextlib.suppress(StoreError, OSError):
                 if draft.full_name not in self._models.list():
                     with self._database.write() as queries:

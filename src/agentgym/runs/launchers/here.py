@@ -18,7 +18,7 @@ class Here:
     """Carries a run out and returns when it is done.
 
     Attributes:
-        listeners: Hear every event.
+        listeners: Receive every event.
         control: Orders for the run.
     """
 
