@@ -141,7 +141,7 @@ def test_own_classes_load_from_the_current_folder(own: str) -> None:
         ("{own}:value", "isn't a subclass of agentgym.Scenario"),
         ("{own}:Nameless", "has no name"),
         ("{own}:Unfinished", "does not define create_environment, success_criteria"),
-        ("{own}:Raising", "cannot be made: RuntimeError: no room"),
+        ("{own}:Raising", "can't be created: RuntimeError: no room"),
         ("no_such_module:Thing", "Run in the folder that contains it, or install it"),
         ("{own}.deeper:Thing", "cannot be imported"),
         ("{own}:", "Write it as module:Class"),

@@ -29,7 +29,7 @@ ADJUSTABLE = tuple(_ADJUSTABLE)
 
 
 class Control:
-    """Orders for one training, given from any thread; handled between iterations.
+    """Commands for one training, from any thread; handled between iterations.
 
     Args:
         source: Asked for commands by `poll`, once in every iteration.
@@ -62,10 +62,10 @@ class Control:
         self.interrupted = True
 
     def adjust(self, **changes: float) -> None:
-        """Asks for other settings from the next iteration on; see `ADJUSTABLE`.
+        """Changes settings from the next iteration on; see `ADJUSTABLE`.
 
         Raises:
-            ConfigError: A setting cannot be changed now, or not to that value.
+            ConfigError: The setting can't be changed now, or the value isn't valid.
         """
         for name, value in changes.items():
             if name not in _ADJUSTABLE:
@@ -84,7 +84,7 @@ class Control:
     # What the trainer asks -----------------------------------------------------
 
     def poll(self) -> list[str]:
-        """Takes over what the source brings; returns complaints about bad commands."""
+        """Applies the source's commands; returns an error text for each bad one."""
         complaints = []
         for command, arguments in self.source() if self.source else ():
             try:
@@ -94,7 +94,7 @@ class Control:
         return complaints
 
     def take_adjustments(self) -> dict[str, float]:
-        """Returns what was asked for since the last time."""
+        """Returns the changes requested since the last call."""
         with self._lock:
             taken, self._adjustments = self._adjustments, {}
         return taken
@@ -113,11 +113,11 @@ class Control:
 
 @contextlib.contextmanager
 def deferred_interrupt(control: Control) -> Iterator[None]:
-    """Turns the first Ctrl-C into an order to save and leave, the second into the rest.
+    """The first Ctrl-C asks to save and leave; the second interrupts at once.
 
-    An update that is broken off in its middle would leave weights that are neither of
-    this iteration nor of the last one. Only the main thread hears Ctrl-C; elsewhere
-    this does nothing.
+    An interrupted update would leave weights that belong neither to this iteration
+    nor to the last one. Only the main thread receives Ctrl-C; elsewhere this does
+    nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -9,11 +9,11 @@ The order within one attempt at a run, where `?` may be missing and `*` may repe
 
 `BaselineMeasured` is missing in a run that was resumed after it. A run that was
 stopped early still ends with `RunFinished`; one that was interrupted ends with
-`RunStopped` alone and can be resumed. A run that broke ends with `RunFailed`. `Warned`
+`RunStopped` alone and can be resumed. A run that failed ends with `RunFailed`. `Warned`
 may come at any time.
 
-A resumed run is a new attempt. Its `RunStarted(resumed_from=k)` takes back what earlier
-attempts said after the checkpoint of iteration k; see `runs.view`.
+A resumed run is a new attempt. Its `RunStarted(resumed_from=k)` revokes what earlier
+attempts reported after the checkpoint of iteration k; see `runs.view`.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted(Event):
-    """An attempt at a run begins.
+    """An attempt at a run starts.
 
     Attributes:
         config: The settings in force (`TrainingConfig.to_dict`).
-        resumed_from: Iteration of the checkpoint it resumes from; None if it begins
-            at the beginning.
+        resumed_from: Iteration of the checkpoint it resumes from; None if it starts
+            from scratch.
     """
 
     kind: ClassVar[str] = "run_started"
@@ -147,7 +147,7 @@ class Resumed(Event):
 
 @dataclass(frozen=True, slots=True)
 class Adjusted(Event):
-    """Settings were changed; they hold from the next iteration on."""
+    """Settings were changed; they apply from the next iteration on."""
 
     kind: ClassVar[str] = "adjusted"
     iteration: int
@@ -156,7 +156,7 @@ class Adjusted(Event):
 
 @dataclass(frozen=True, slots=True)
 class Warned(Event):
-    """Something is wrong, but not so wrong that the run must end."""
+    """Something is wrong, but the run continues."""
 
     kind: ClassVar[str] = "warned"
     text: str
@@ -166,8 +166,8 @@ class Warned(Event):
 class RunStopped(Event):
     """Training ended early.
 
-    With the reason `INTERRUPTED` the attempt is over and the run can be resumed; with
-    any other, what was learned is measured and saved, and `RunFinished` follows.
+    With the reason `INTERRUPTED` the attempt is over and the run can be resumed. With
+    any other, what was learned is evaluated and saved, and `RunFinished` follows.
     """
 
     kind: ClassVar[str] = "run_stopped"
@@ -184,7 +184,7 @@ class RunFinished(Event):
 
 @dataclass(frozen=True, slots=True)
 class RunFailed(Event):
-    """The run broke; `error` is the line for people."""
+    """The run failed; `error` is the line to show."""
 
     kind: ClassVar[str] = "run_failed"
     error: str
@@ -207,7 +207,7 @@ class LoggedEvent:
     """An event with its place in the log of its run.
 
     Attributes:
-        attempt: Which attempt at the run said it, from 1; a resumption is a new one.
+        attempt: The attempt that reported it, from 1; each resume starts a new one.
         seq: Its place in the run's log: 1, 2, 3, without gaps.
         time: Seconds since 1970, by the writer's clock.
     """
@@ -266,7 +266,7 @@ class EventBus:
     """Carries events to listeners, in the order in which they subscribed.
 
     A listener that raises is dropped and reported once as `Warned`: a broken display
-    must not end a training. What an *essential* listener raises ends the run.
+    must not end a training. An error of an *essential* listener ends the run.
     """
 
     def __init__(self) -> None:
@@ -277,7 +277,7 @@ class EventBus:
         self._listeners.append((listener, essential))
 
     def emit(self, event: Event) -> None:
-        """Tells every listener."""
+        """Sends an event to every listener."""
         warnings = []
         for entry in list(self._listeners):
             listener, essential = entry
@@ -303,10 +303,10 @@ def stream_events(
 ) -> Iterator[Event]:
     """Runs work in a thread and yields its events.
 
-    The work waits while too many events are unread. What it raises is raised here.
+    The work waits while too many events are unread. Its exceptions are raised here.
 
     Args:
-        work: Gets the listener to tell.
+        work: Called with the listener to notify.
         interrupt: Called if the iterator is closed before the work is done; the work
             must then end soon.
     """

@@ -67,13 +67,13 @@ class TrainedAgent(SavedAgent):
             agent: Your own agent, as `module:function`. Default: the built-in loop,
                 even if another agent played in training.
             agent_command: Your own agent as a command line.
-            framework: Lets an agent of this framework play.
+            framework: Evaluates with an agent of this framework.
             options: Options of the scenario; they win over those of its training.
 
         Raises:
             UsageError: The agent can't be loaded.
             ConfigError: The framework is unknown.
-            MissingExtraError: Agents need an extra that is not installed.
+            MissingExtraError: Agents need an extra that isn't installed.
         """
         config = TrainingConfig.from_dict(
             {

@@ -59,9 +59,9 @@ class Trainer:
             **settings: Fields of `TrainingConfig`; they win over the config.
 
         Raises:
-            ConfigError: A setting is wrong, or nothing reads it.
+            ConfigError: A setting is invalid or unknown.
             KeyboardInterrupt: Training was interrupted; `Trainer.resume` continues it.
-            AgentGymError: Anything else that ends a training, in one line.
+            AgentGymError: Any other error that ends a training, in one line.
         """
         control = self.control or Control()
         return self._train(scenario, settings, self.listeners, control)
@@ -93,10 +93,10 @@ class Trainer:
 
         `agentgym runs resume` follows the same rules: an interrupted or failed run
         continues here from its last checkpoint, a paused one continues in its own
-        process, and a finished one gives its result again.
+        process, and a finished one returns its result again.
 
         Args:
-            run_id: Its id, the beginning of it, or "last".
+            run_id: Its id, the first characters of it, or "last".
             home: As for the trainer.
             listeners: As for the trainer.
             control: As for the trainer; unused if the run continues elsewhere.
@@ -128,7 +128,7 @@ class Trainer:
         """Evaluates a trained model on tasks of a scenario.
 
         Args:
-            model: Name, version or folder. Default: what this trainer trained last.
+            model: Name, version or folder. Default: this trainer's latest model.
             split: Which tasks.
             tasks: How many. Default: as many as at the end of its training.
             seed: Chooses the tasks. Default: the seed of its training.
@@ -196,16 +196,16 @@ def train(
             without arguments that makes one, or the name of any of these as
             `module:name`.
         tasks: A file of JSON lines; see `docs/task-files.md`. Lines need no tools.
-        reward: Judges tasks that do not say themselves what is right: gets a dict with
-            `id`, `messages`, `calls` and `world`, returns a number from 0 to 1.
-        dry_run: Tools that must not run: they answer what the task says, or
+        reward: Judges tasks that don't declare what is right: gets a dict with `id`,
+            `messages`, `calls` and `world`, and returns a number from 0 to 1.
+        dry_run: Tools that must not run: they return what the task says, or
             `{"status": "ok"}`. "all" for all of them.
-        sandbox: Gives a context manager that is entered around every episode.
+        sandbox: Returns a context manager that is entered around every episode.
         home: As for `Trainer`.
         **settings: Fields of `TrainingConfig`.
 
     Returns:
-        What came out; `result.to_langchain(...)` and its siblings hand it back.
+        The result; `result.to_langchain(...)` and similar methods return the agent.
     """
     names = dry_run if isinstance(dry_run, str) else ",".join(dry_run)
     options = {

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class Turn:
     """Whose turn it is, where siblings explore the same state.
 
-    With it, what one of them tries does not depend on who was there before: it is what
-    it would be if they came in the order of their numbers.
+    With it, what a sibling tries doesn't depend on which came first: it is the same as
+    if they came in the order of their numbers.
 
     Attributes:
         order: Seed of what siblings share; the same for all of them.
@@ -90,7 +90,7 @@ class DecisionRequest:
         return DecisionRequest(tuple(self.messages), self.tools, self.state_key)
 
     def sampling(self, common: Sampling) -> Sampling:
-        """How this request is drawn, if all of its batch are drawn in this way."""
+        """How this request is drawn, given the sampling of its batch."""
         rng = self.rng or common.rng
         if rng is None:
             return common
@@ -113,7 +113,7 @@ class Decision:
         logprob: Log-probability with which the sampler drew it.
         confidence: Calibrated estimate that the decision is right, 0 to 1.
         sampled: The answer's tokens, where the policy has any.
-        trace: What `learn` needs; opaque to everybody else.
+        trace: What `learn` needs; opaque to all other code.
     """
 
     message: Message
@@ -129,7 +129,7 @@ class Decision:
 
     @classmethod
     def calling(cls, call: ToolCall) -> Self:
-        """A decision to make one call, and to say nothing."""
+        """A decision to make one call without a message."""
         calls = [call.to_openai()]
         message = {"role": "assistant", "content": None, "tool_calls": calls}
         return cls(message, "call", (call,))
@@ -170,14 +170,14 @@ class Policy(ABC):
     """Makes decisions, and learns from their outcome.
 
     A policy holds no random state: callers that want samples pass the generator, so
-    that a run is a function of its seed.
+    a run is a function of its seed.
 
     Everything that others need to know about a kind of policy is on its class.
     """
 
     name: ClassVar[str]
     training_defaults: ClassVar[Mapping[str, Any]] = {}
-    """Tuned settings, used where neither user nor scenario set one."""
+    """Tuned settings, used if neither user nor scenario sets one."""
     policy_options: ClassVar[type[PolicyOptions]] = PolicyOptions
     """The settings that only this policy reads. A field that `TrainingConfig` has as
     well, such as `model`, says that this policy reads it."""
@@ -207,10 +207,10 @@ class Policy(ABC):
 
         Args:
             options: A `policy_options`.
-            progress: Told about each download.
+            progress: Called for each download.
 
         Raises:
-            AssetError: It cannot be downloaded.
+            AssetError: A download failed.
         """
         from agentgym.utils.assets import fetch
 
@@ -228,7 +228,7 @@ class Policy(ABC):
         """
 
     def meet(self, tools: Iterable[Sequence[Tool]]) -> None:  # noqa: B027
-        """Hears which tools the next groups offer, before any of them is played.
+        """Receives the tools of the next groups before any of them is played.
 
         A policy that keeps weights for each tool makes room for them here, in this
         order. So its weights don't depend on which group is played first.
@@ -246,14 +246,14 @@ class Policy(ABC):
         """Traces that `learn` takes, from what `small_trace` gave for the same weights.
 
         Learning from them gives the same weights, bit for bit, as learning from the
-        traces they were made of.
+        original traces.
         """
         return list(traces)
 
     def prepare(self, conversations: Sequence[Sequence[Message]]) -> None:  # noqa: B027
-        """May begin, in the background, to read what will be asked about soon.
+        """May start to read, in the background, what will be asked about soon.
 
-        Changes nothing but the time that `decide` takes.
+        Changes only the time that `decide` takes.
         """
 
     @abstractmethod
@@ -287,7 +287,7 @@ class Policy(ABC):
         return {}
 
     def calibrate(self, decisions: Sequence[tuple[float, bool]]) -> None:  # noqa: B027
-        """Fits `confidence` on (raw confidence, was right) pairs of validation."""
+        """Fits `confidence` on validation pairs of (raw confidence, was right)."""
 
     @abstractmethod
     def count_tokens(self, text: str) -> int:
@@ -298,12 +298,12 @@ class Policy(ABC):
         """All that learning changes, optimiser included: arrays and plain JSON."""
 
     def weights(self) -> dict[str, Any]:
-        """The part of `state` that decides, without what only learning on needs."""
+        """The part of `state` that decisions need, without what only learning needs."""
         return self.state()
 
     @abstractmethod
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Takes on what `state`, or `weights`, returned."""
+        """Restores what `state` or `weights` returned."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:
@@ -318,11 +318,11 @@ class Policy(ABC):
         """Writes the policy for other runtimes, into a new folder.
 
         Args:
-            folder: Is made.
+            folder: Will be created.
             format: One of `export_formats`.
 
         Raises:
-            UsageError: It cannot be written in this format.
+            UsageError: It can't be exported in this format.
         """
         known = ", ".join(self.export_formats) or "none"
         raise UsageError(

@@ -1,7 +1,6 @@
-"""Policies by name, imported when they are asked for.
+"""Policies by name, imported on demand.
 
-Other packages offer policies of their own through the entry point group
-"agentgym.policies":
+Other packages add policies through the entry point group "agentgym.policies":
 
     [project.entry-points."agentgym.policies"]
     my_policy = "my_package.my_module:MyPolicy"
@@ -40,8 +39,8 @@ def policy_class(name: str) -> type[Policy]:
 
     Raises:
         PolicyNotFoundError: No policy has that name.
-        MissingExtraError: It needs packages that are not installed.
-        UsageError: The package that offers it does not offer a policy.
+        MissingExtraError: It needs packages that aren't installed.
+        UsageError: The entry point doesn't name a policy.
     """
     from agentgym.policies.base import Policy
 
@@ -62,7 +61,7 @@ def policy_class(name: str) -> type[Policy]:
 
 
 def policy_options(config: TrainingConfig) -> PolicyOptions:
-    """What the settings of a training say to its policy."""
+    """The options of a training's policy, from its settings."""
     options = policy_class(config.policy).policy_options
     return options.model_validate(config.options_of(options.model_fields))
 
@@ -74,12 +73,12 @@ def create_policy(
 
     Args:
         name: Which policy.
-        seed: For a policy that starts from random weights; others start equal.
+        seed: For a policy that starts from random weights; others start the same.
         options: Made by `policy_options`; by default its own defaults.
 
     Raises:
         PolicyNotFoundError: No policy has that name.
-        AssetError: The policy needs weights that cannot be downloaded.
+        AssetError: The policy needs weights that can't be downloaded.
     """
     chosen = policy_class(name)
     return chosen.create(seed, options or chosen.policy_options())
@@ -90,6 +89,6 @@ def load_policy(name: str, folder: Path) -> Policy:
 
     Raises:
         PolicyNotFoundError: No policy has that name.
-        FormatError: The folder does not contain such a policy.
+        FormatError: The folder doesn't contain such a policy.
     """
     return policy_class(name).load(folder)

@@ -87,11 +87,11 @@ class SavedAgent:
 
         Args:
             folder: What `save` wrote.
-            progress: Told about each download.
+            progress: Called for each download.
 
         Raises:
             FormatError: The folder doesn't contain a model that AgentGym can read.
-            AssetError: Something cannot be downloaded.
+            AssetError: A download failed.
         """
         about = _read(folder)
         policy = policy_class(str(about.get("policy")))

@@ -28,9 +28,9 @@ class RewardScale:
         call_misled: The right tool with wrong arguments: half wrong.
         fewer_tokens: The episode solved its task with fewer tokens than the
             untrained policy spends on a task, broadcast.
-        fast_answer: The episode solved its task in as few decisions as it can be
-            done, broadcast. Clocks are reported, never rewarded: a reward that
-            depends on the machine's mood cannot be reproduced.
+        fast_answer: The episode solved its task in as few decisions as possible,
+            broadcast. Times are reported, never rewarded: a reward that depends on
+            the machine's load can't be reproduced.
     """
 
     outcome: float = 20.0
@@ -67,7 +67,7 @@ class Scenario(ABC):
         """Tasks of a split, the same for the same seed.
 
         Tasks of different splits must share no wording and no entity that an agent
-        could memorise. The trainer asks with a new seed in every iteration.
+        could memorise. The trainer passes a new seed in every iteration.
         """
 
     def tasks_of(
@@ -75,7 +75,7 @@ class Scenario(ABC):
     ) -> Sequence[Task]:
         """Tasks of one difficulty, the same for the same arguments; maybe fewer.
 
-        By default those among `tasks`, of which it draws more until there are enough.
+        By default, takes them from `tasks` and draws more until there are enough.
         Override it if your scenario can draw them directly.
         """
         size, found = count, list[Task]()
@@ -101,7 +101,7 @@ class Scenario(ABC):
         """One reward for each step: the episode's outcome plus the step's own part.
 
         Raises:
-            ValueError: The trajectory was never judged. A missing reward is never 0.
+            ValueError: The trajectory wasn't judged. A missing reward is never 0.
         """
         if trajectory.outcome is None or trajectory.success is None:
             raise ValueError("the trajectory has not been judged")
@@ -154,7 +154,7 @@ class Scenario(ABC):
         }
 
     def measure(self, trajectory: Trajectory) -> dict[str, tuple[float, float]]:
-        """The scenario's own metrics: what an episode reached, and out of how much.
+        """The scenario's own metrics: what an episode reached, and what was possible.
 
         A metric is the sum of the former over the sum of the latter, over all
         episodes. Leave out metrics that don't apply to the episode.

@@ -1,4 +1,4 @@
-"""What the built-in scenarios share: drawn tasks, tools from a file, and a plan."""
+"""What the built-in scenarios share: drawn tasks, tools from a file, a plan."""
 
 from __future__ import annotations
 
@@ -95,10 +95,10 @@ class PlannedEnvironment(Environment):
     @property
     @abstractmethod
     def finished(self) -> bool:
-        """Whether all is done, so that only closing is right."""
+        """Whether everything is done, so that only the final answer is right."""
 
     def judge_message(self, content: str) -> Verdict:
-        """Closing is right once all is done."""
+        """The final answer is right once everything is done."""
         closes = self.finished and not questions(content)
         return RIGHT if closes else Verdict(False, FailureKind.NO_CALL)
 

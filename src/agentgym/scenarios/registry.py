@@ -1,6 +1,6 @@
 """Finds scenarios: the built-in ones, those of installed packages, and your own.
 
-Listing must be quick, so this module keeps what a list shows of the built-in
+Listing must be fast, so this module keeps what a list shows of the built-in
 scenarios; their classes are imported when they are loaded.
 """
 
@@ -37,7 +37,7 @@ class ScenarioInfo:
 
     Attributes:
         path: `module:Class` of the scenario.
-        problem: Why it cannot be loaded; "" if it can, or was not tried.
+        problem: Why it can't be loaded; "" if it can, or wasn't tried.
     """
 
     name: str
@@ -49,7 +49,7 @@ class ScenarioInfo:
 
     @classmethod
     def of(cls, scenario: type[Scenario]) -> ScenarioInfo:
-        """Reads a scenario's class; "" stands for what it doesn't declare."""
+        """Reads a scenario's class; "" means not declared."""
         return cls(
             name=str(getattr(scenario, "name", "")),
             description=str(getattr(scenario, "description", "")),
@@ -120,7 +120,7 @@ class ScenarioRegistry:
     def load(
         cls, ref: str, /, *, agent_tools: Sequence[Tool] = (), **options: Any
     ) -> Scenario:
-        """Makes a scenario.
+        """Creates a scenario.
 
         Args:
             ref: A name from `list`, or `module:Class`; the module may be in the
@@ -148,7 +148,7 @@ class ScenarioRegistry:
             raise
         except Exception as error:
             raise ScenarioError(
-                f"Scenario '{ref}' cannot be made: {one_line(error)}."
+                f"Scenario '{ref}' can't be created: {one_line(error)}."
             ) from error
 
     @classmethod
@@ -177,7 +177,7 @@ class ScenarioRegistry:
 
     @classmethod
     def register(cls, scenario: type[S]) -> type[S]:
-        """Makes a class known by its name; can be used as a decorator.
+        """Registers a class under its name; can be used as a decorator.
 
         Raises:
             ScenarioError: It isn't a scenario, or another one has its name.

@@ -7,7 +7,7 @@ Or, in a test of yours:
     for result in agentgym.check_scenario(MyScenario()):
         assert result.ok, result.explanation
 
-Tools really run, with arguments made up from their schemas.
+Tools really run, with arguments generated from their schemas.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class CheckResult:
 
     Attributes:
         rule: Name of the rule.
-        ok: Whether the scenario keeps it; None if that could not be checked because
-            of another rule that it breaks.
+        ok: Whether the scenario follows it; None if that couldn't be checked because
+            it breaks another rule.
         explanation: The rule if ok, else what is wrong and how to fix it.
     """
 
@@ -45,7 +45,7 @@ def check_scenario(
 
     Args:
         scenario: The scenario, with the options you will use.
-        tool_timeout: Seconds after which a tool counts as hanging.
+        tool_timeout: Seconds after which a tool call counts as hanging.
 
     Returns:
         One result for each rule, in the order in which to fix them.
