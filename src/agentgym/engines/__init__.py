@@ -1,7 +1,6 @@
-"""Engines by name, imported when they are asked for: what learns.
+"""Engines by name, imported on demand: what learns.
 
-Other packages offer engines of their own through the entry point group
-"agentgym.engines".
+Other packages add engines through the entry point group "agentgym.engines".
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def get_engine(name: str) -> Engine:
 
     Raises:
         EngineNotFoundError: No engine has that name.
-        UsageError: The package that offers it does not offer an engine.
+        UsageError: The entry point doesn't name an engine.
     """
     from agentgym.engines.base import Engine
 

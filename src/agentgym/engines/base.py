@@ -71,9 +71,9 @@ class Context:
 
     Attributes:
         events: Receives what happens.
-        control: Orders for the run.
+        control: Commands for the run.
         checkpoints: Where to save.
-        start: Where to continue; None to begin.
+        start: Checkpoint to resume from; None to begin.
     """
 
     events: EventBus
@@ -82,12 +82,12 @@ class Context:
     start: Checkpoint | None = None
 
     def warn(self, text: str) -> None:
-        """Tells everyone who listens what to look into."""
+        """Sends a warning to every listener."""
         self.events.emit(Warned(text))
 
 
 class Engine(ABC):
-    """Trains: subclass it to bring a training algorithm of your own."""
+    """Trains: subclass it to add your own training algorithm."""
 
     name: ClassVar[str]
     training_defaults: ClassVar[Mapping[str, Any]] = {}
@@ -104,12 +104,12 @@ class Engine(ABC):
             config: Resolved settings.
 
         Raises:
-            ConfigError: A setting is wrong, or this engine does not read it.
+            ConfigError: A setting is invalid, or this engine doesn't use it.
         """
 
     @abstractmethod
     def train(self, job: Job, context: Context) -> LoopResult:
-        """Trains, and measures what came out.
+        """Trains, and measures the result.
 
         Raises:
             KeyboardInterrupt: The run was interrupted; its state is saved.

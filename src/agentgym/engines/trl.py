@@ -4,8 +4,8 @@
 
 It differs from the engine `local` in what is learned. There, the policy chooses among
 valid calls. Here, the model writes freely, token by token, and every token it wrote is
-pushed by the advantage of the whole episode among its siblings. So it must be able to
-write a call now and then before it starts, or there is nothing to prefer.
+pushed by the advantage of the whole episode among its siblings. So it must already
+write some calls before training, or there is nothing to prefer.
 
 What is trained are the same LoRA matrices as those of the policy `llm`; so the result
 is such a policy, measured and published as any other: constrained to valid calls
@@ -13,7 +13,7 @@ is such a policy, measured and published as any other: constrained to valid call
 
 Where there is a GPU and vLLM is installed, vLLM samples.
 
-What it leaves out: runs that are resumed, evaluations in between, branching siblings,
+What it leaves out: resuming runs, evaluations in between, branching siblings,
 credit for single steps, several processes, and training of the tool or of the
 parameters alone.
 """

@@ -73,7 +73,7 @@ def resume(
 
     Args:
         store: Keeps the run.
-        ref: Its id, the beginning of it, or "last".
+        ref: Its id, the first characters of it, or "last".
         launcher: Carries it out, if no process does.
         job: The run's job, if it is resolved already.
 
@@ -182,7 +182,7 @@ def outcome(
 
     Args:
         store: Keeps the run.
-        ref: Its id, the beginning of it, or "last".
+        ref: Its id, the first characters of it, or "last".
         listeners: Receive what happens from now on.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a run leaves behind: a model with its result, for everyone to use."""
+"""A run's output: a model with its result."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def publish(store: Store, run_id: str, job: Job, trained: LoopResult) -> Trainin
 
 
 def published(store: Store, run_id: str) -> TrainingResult | None:
-    """What a run has left behind; None if it has to continue."""
+    """What a run has published; None if it has to continue."""
     path = store.runs_dir / run_id / RESULT
     if path.exists():
         return TrainingResult.load(path)

@@ -15,7 +15,7 @@ BEAT_SECONDS = 2.0
 
 
 class RunRecorder:
-    """The listener that keeps what a run of this process says.
+    """The listener that stores the events of a run of this process.
 
     Events are in the store when the call returns, so also before the checkpoint that
     follows them. Between entering and leaving, a thread sends heartbeats.
@@ -25,10 +25,10 @@ class RunRecorder:
 
     Attributes:
         attempt: This process's attempt at the run.
-        view: What the run has said so far, in all its attempts.
+        view: What the run has reported so far, in all its attempts.
 
     Raises:
-        UsageError: On entering: another process carries the run out.
+        UsageError: On entering: another process is running it.
     """
 
     def __init__(self, store: Store, run_id: str) -> None:
@@ -42,7 +42,7 @@ class RunRecorder:
         )
 
     def __enter__(self) -> Self:
-        """Begins the attempt."""
+        """Starts the attempt."""
         self.attempt = self._store.begin_attempt(self._run_id)
         self.view.read(self._store)
         self._thread.start()
@@ -54,7 +54,7 @@ class RunRecorder:
         self._thread.join()
 
     def __call__(self, event: Event) -> None:
-        """Writes an event down."""
+        """Stores an event."""
         store, run_id, view = self._store, self._run_id, self.view
         view.apply(event)
         if isinstance(event, BaselineMeasured | EvaluationDone) and event.sample:

@@ -1,4 +1,4 @@
-"""From settings to a job: everything that they name is loaded, once."""
+"""From settings to a job: everything they name is loaded once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def resolve(config: TrainingConfig, *, resolved: bool = False) -> Job:
         PolicyNotFoundError: No policy has that name.
         EngineNotFoundError: No engine has that name.
         UsageError: The agent can't be loaded.
-        ConfigError: A setting is wrong, or nothing reads it.
+        ConfigError: A setting is invalid or unknown.
     """
     declared = ScenarioRegistry.find(config.scenario)
     engine = get_engine(config.engine)
@@ -88,7 +88,7 @@ def make_rollout(
         config: Resolved settings.
         scenario: What is played.
         agents: From `load_agents`.
-        warn: Told what a person should look into.
+        warn: Called with each warning for the user.
     """
     if config.agent_count:
         rollout: Rollout = _agents().rollout_of(config, scenario, agents, warn)

@@ -7,9 +7,9 @@ process, or let it read a store:
     for news in watch(store, view):
         print(view.phase, view.episodes, view.total)
 
-Where an attempt resumes from a checkpoint, the view goes back to what it was when that
-checkpoint was saved. So a run that was interrupted any number of times looks like one
-that never was.
+When an attempt resumes from a checkpoint, the view returns to its state at that
+checkpoint. So a run that was interrupted any number of times looks like one that
+was never interrupted.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What the run warned of."""
+    """A warning of the run."""
 
     iteration: int
     text: str
@@ -107,9 +107,9 @@ T = TypeVar("T", bound=Point | Evaluation)
 
 
 class Series(Generic[T]):
-    """A curve that stays small: of a long one every second, fourth ... item is kept.
+    """A curve that stays small: long ones keep every second, fourth ... item.
 
-    The first and the newest item are always there.
+    The first and the newest item are always kept.
     """
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ class Series(Generic[T]):
             self._newest = self._kept[-1] if self._kept else None
 
     def items(self) -> list[T]:
-        """What was kept, oldest first."""
+        """The kept items, oldest first."""
         if self._newest is None or self._newest is self._kept[-1]:
             return list(self._kept)
         return [*self._kept, self._newest]
@@ -164,8 +164,8 @@ class RunView:
         targets: What the run should reach, by metric name.
         clock: Seconds since 1970, for events that carry no time.
         seq: The last event of the log that was read.
-        attempt: The newest attempt that was heard of.
-        status: As a row of the store has it; "running" until anything else is known.
+        attempt: The newest known attempt.
+        status: As a row of the store has it; "running" until more is known.
         attempts: All of them, also those whose iterations were made again.
         config: The settings in force, adjustments included.
         error: Why it failed.
@@ -248,7 +248,7 @@ class RunView:
 
     @property
     def phase(self) -> str:
-        """What is being done now, in words."""
+        """What the run is doing now, in words."""
         if self.status != "running":
             return self.status
         if self.stop_reason is not None:
@@ -267,10 +267,10 @@ class RunView:
         return "training"
 
     def apply(self, said: LoggedEvent | Event) -> None:
-        """Takes note of an event.
+        """Applies an event to the view.
 
-        Of the log, each is taken note of once, and none of an attempt that a later one
-        has replaced. An event without a place in the log was said just now.
+        Each event of the log is applied once, and none of an attempt that a later one
+        has replaced. An event without a place in the log is new.
         """
         if isinstance(said, Event):
             self._fold(said, self.clock())
@@ -281,10 +281,10 @@ class RunView:
                 self._fold(said.event, said.time)
 
     def read(self, store: Store, kinds: tuple[str, ...] = ()) -> list[LoggedEvent]:
-        """Takes note of what is new in the store, and returns it.
+        """Applies what is new in the store, and returns it.
 
         Raises:
-            RunNotFoundError: The run is not there.
+            RunNotFoundError: The run doesn't exist.
         """
         # The row first: then the events are at least as new.
         row = store.get_run(self.run_id)
@@ -397,7 +397,7 @@ class RunView:
             self.heldout = evaluation
 
     def _mark(self, iteration: int) -> None:
-        """Notes what is known at a checkpoint, to go back to it."""
+        """Remembers the state at a checkpoint, to return to it."""
         if self.checkpoints[-1:] != [iteration]:
             self.checkpoints.append(iteration)
             del self.checkpoints[:-_MOST]
@@ -405,7 +405,7 @@ class RunView:
         self._marks = [*self._marks[1 - _MARKS :], (iteration, state)]
 
     def _go_back(self, iteration: int | None) -> None:
-        """Forgets what was said after the checkpoint of that iteration."""
+        """Forgets what came after the checkpoint of that iteration."""
         if iteration is None:
             fresh = RunView()
             for name in _FOLDED:
@@ -460,7 +460,7 @@ def view_of(store: Store, run_id: str, kinds: tuple[str, ...] = ()) -> RunView:
 
     Args:
         store: Where it is kept.
-        run_id: Its id, the beginning of one, or "last".
+        run_id: Its id, the first characters of it, or "last".
         kinds: Kinds of events to read; all by default.
 
     Raises:
@@ -479,11 +479,10 @@ def watch(
     Args:
         store: Where the run is kept.
         view: Brought up to date before each yield.
-        seconds: Between two looks.
+        seconds: Time between two reads.
 
     Yields:
-        What is new; at first everything that the view did not know, which may be
-        nothing.
+        New events; at first all that the view hasn't seen, possibly none.
     """
     news = view.read(store)
     yield news

@@ -31,7 +31,7 @@ _FEWEST = 50
 
 @dataclass(slots=True)
 class LoopState:
-    """Where a training stands, but for the weights.
+    """The state of a training, without the weights.
 
     Attributes:
         settings: The adjustable settings in force; see `control.ADJUSTABLE`.
@@ -45,7 +45,7 @@ class LoopState:
         best_decisions: Confidence and correctness of each of their decisions on the
             validation tasks.
         convergence_episode: Episodes at the first evaluation that reached the target.
-        recent: Episodes and how many of them broke, for the latest iterations.
+        recent: Episodes and how many of them crashed, for the latest iterations.
         sampler: State of the `Sampler`, which alone knows what it means.
     """
 
@@ -62,13 +62,13 @@ class LoopState:
     sampler: dict[str, Any] = field(default_factory=dict)
 
     def count_broken(self, episodes: Sequence[Trajectory], budget: float) -> None:
-        """Notes how many episodes of an iteration broke.
+        """Records how many episodes of an iteration crashed.
 
-        The share is taken over the latest 500 episodes, and never over less than 50:
-        one broken episode of the first ten says little.
+        The share is taken over the last 500 episodes, and never over fewer than 50:
+        one crash in the first ten episodes says little.
 
         Raises:
-            FailureBudgetExceeded: More of them than the budget allows.
+            FailureBudgetExceeded: More crashed than the budget allows.
         """
         broken = [episode for episode in episodes if episode.failure is not None]
         self.recent.append([len(episodes), len(broken)])
@@ -86,11 +86,11 @@ class LoopState:
 
 @dataclass(slots=True)
 class Checkpoint:
-    """A moment of a training, between two iterations.
+    """The state of a training between two iterations.
 
     Attributes:
         policy: `Policy.state()` of the newest weights.
-        best: `Policy.weights()` of those that did best on the validation tasks.
+        best: `Policy.weights()` of the best ones on the validation tasks.
     """
 
     progress: LoopState
@@ -105,13 +105,13 @@ class Blobs(Protocol):
         """Where a file is, for people."""
 
     def write(self, name: str, data: bytes, previous: str | None = None) -> None:
-        """Writes a file whole or not at all; keeps what it replaces as `previous`."""
+        """Writes a file completely or not at all; keeps the old one as `previous`."""
 
     def read(self, name: str) -> bytes:
         """Reads a file."""
 
     def delete(self, name: str) -> None:
-        """Deletes a file, if there is one."""
+        """Deletes a file, if it exists."""
 
 
 class CheckpointFolder:
@@ -143,18 +143,18 @@ class CheckpointFolder:
             ) from error
 
     def clear(self) -> None:
-        """Removes the checkpoints of a run that needs them no more."""
+        """Removes the checkpoints of a run that no longer needs them."""
         for name in (FILE, PREVIOUS):
             self._blobs.delete(name)
 
     def load(self) -> tuple[Checkpoint | None, str]:
-        """Reads the newest checkpoint that can be read.
+        """Reads the newest readable checkpoint.
 
         Returns:
             The checkpoint, or None; and a warning, or "".
 
         Raises:
-            FormatError: There is one, but none can be read.
+            FormatError: Checkpoints exist, but none can be read.
         """
         problem: FormatError | None = None
         for name in (FILE, PREVIOUS):

@@ -55,8 +55,8 @@ class Evaluation:
     """Judged episodes of one policy, one for each task.
 
     Attributes:
-        measured: What the scenario's own figures say of each episode: what it
-            reached, out of what.
+        measured: The scenario's own metrics for each episode: what it reached, and
+            what was possible.
     """
 
     trajectories: list[Trajectory]
@@ -114,9 +114,9 @@ class Evaluation:
         Args:
             baseline: The untrained policy on the same tasks; cost is compared to it.
             episodes_completed: Episodes of training behind the policy.
-            total_training_time: Seconds of training; None if it was not trained.
+            total_training_time: Seconds of training; None if it wasn't trained.
             convergence_episode: Episodes until validation first reached the target.
-            manual_hours: Hours by hand that time savings count against.
+            manual_hours: Hours by hand, the reference for time savings.
             free_form: The same policy without its constraint.
         """
         count = len(self.trajectories)
@@ -231,16 +231,16 @@ def evaluate(
 ) -> Evaluation:
     """Plays each task once, always taking the likeliest decision.
 
-    Rewards are given for the record; nothing is learned, and what the policy kept
-    for learning is dropped.
+    Rewards are recorded, but nothing is learned, and what the policy kept for
+    learning is dropped.
 
     Args:
         policy: Decides.
         rollout: Plays.
         tasks: What to do.
         baseline_tokens: Tokens that the untrained policy spends on a task, if known.
-        check: Called after every few tasks; it may wait, or raise to give up. The
-            result does not depend on it.
+        check: Called after every few tasks; it may wait, or raise to stop. The result
+            doesn't depend on it.
     """
     trajectories: list[Trajectory] = []
     for start in range(0, len(tasks), _CHUNK):
@@ -257,10 +257,10 @@ def evaluate(
 def _measure(
     rollout: Rollout, trajectory: Trajectory
 ) -> Mapping[str, tuple[float, float]]:
-    """The scenario's own figures of an episode; a broken one reached nothing known.
+    """The scenario's own metrics of an episode; {} if it crashed.
 
     Raises:
-        ScenarioError: They are not those that the scenario names.
+        ScenarioError: The scenario doesn't declare them, or a value is out of range.
     """
     scenario = rollout.scenario
     if trajectory.failure is not None:

@@ -46,7 +46,7 @@ _TOLERANCE = 0.05
 
 @dataclass(slots=True)
 class LoopResult:
-    """What the loop brings: the best policy, and it and the untrained one measured."""
+    """The loop's result: the best policy, evaluated with the untrained one."""
 
     policy: Policy
     metrics: TrainingMetrics
@@ -75,12 +75,12 @@ def run_training(
         checkpoints: Where to save.
         start: Checkpoint to resume from; None to begin.
         events: Receives what happens.
-        control: Obeyed between iterations and within evaluations.
+        control: Checked between iterations and during evaluations.
 
     Raises:
         KeyboardInterrupt: The control wants to leave; everything is saved.
-        FailureBudgetExceeded: Too many episodes broke.
-        TrainingDiverged: An update was not finite.
+        FailureBudgetExceeded: Too many episodes crashed.
+        TrainingDiverged: An update wasn't finite.
     """
     scenario = rollout.scenario
     target = config.target_reliability
@@ -203,7 +203,7 @@ def run_training(
 
 
 class Session:
-    """A training under way: what the loops of all engines share.
+    """A running training: what the loops of all engines share.
 
     Attributes:
         policy: Made while it is untrained.
@@ -234,14 +234,13 @@ class Session:
         self._untrained = copy.deepcopy(policy.weights())
 
     def handle_commands(self, save: Callable[[], None] = lambda: None) -> None:
-        """Does what the control asks for; see `apply_commands`."""
+        """Applies the control's commands; see `apply_commands`."""
         self.began += apply_commands(self.control, self.progress, self.events, save)
 
     def validate(self, save: Callable[[], None] = lambda: None) -> Evaluation:
-        """Measures the policy during training, tells it, and adds it to the history.
+        """Measures the policy during training, reports it, adds it to the history.
 
-        The first time it is untrained, and spends the tokens that others are compared
-        to.
+        The first time the policy is untrained, and its tokens become the baseline.
         """
         progress = self.progress
         evaluation = evaluate(
@@ -269,13 +268,12 @@ class Session:
     def finish(self) -> LoopResult:
         """Measures the trained policy, and the untrained one, at the end.
 
-        The held-out tasks are touched here and nowhere else. The same policy takes on
-        both states in turn: a language model fits into memory once, perhaps, and not
-        twice.
+        The held-out tasks are used only here. The same policy loads both states in
+        turn: memory may hold a language model once, but not twice.
 
         Raises:
-            KeyboardInterrupt: The control wants to leave; the last checkpoint holds
-                all.
+            KeyboardInterrupt: The control wants to leave; the last checkpoint
+                has everything.
         """
         config, rollout, policy = self.config, self.rollout, self.policy
         progress = self.progress
@@ -323,16 +321,16 @@ def apply_commands(
     *,
     over: bool = False,
 ) -> float:
-    """Does what the control asks for, between two updates of a training.
+    """Applies the control's commands between two updates of a training.
 
     Changes are saved at once: a run that is killed and resumed must keep them.
 
     Args:
-        control: The orders.
+        control: The commands.
         progress: Its settings are changed.
-        events: Hears what was done.
+        events: Receives what was done.
         save: Saves a checkpoint.
-        over: No update is to come, so there is nothing to adjust or to stop.
+        over: No update follows, so nothing can be adjusted or stopped.
 
     Returns:
         Seconds spent in a pause.

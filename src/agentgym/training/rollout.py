@@ -1,4 +1,4 @@
-"""Episodes: a policy, acting in environments, many at a time."""
+"""Episodes: a policy acts in many environments at a time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ROUND = 16
 class Rollout:
     """Plays episodes of one scenario in lock-step, so that decisions are batched.
 
-    Environments are kept and used again; at most `at_once` are open at a time.
+    Environments are reused; at most `at_once` are open at a time.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class Rollout:
         In a group that branches, two siblings start from the beginning. Where none of
         them solves the task, the rest branch off, in two rounds or, if they are many,
         more: they repeat the sibling that got furthest up to its first wrong step, and
-        try something else there. So effort goes to the states at which there is
-        something to find out, and a group that is solved already stays small.
+        try something else there. So effort goes to the states that still have
+        something to find out, and a group that is already solved stays small.
 
-        No group depends on the others. Groups that are played elsewhere, with weights
-        that went there after `introduce`, are the same.
+        No group depends on the others. Groups played in another process, with
+        weights sent there after `introduce`, are the same.
         """
         self.introduce(policy, plans)
         playing = [_Playing(plan) for plan in plans]
@@ -74,7 +74,7 @@ class Rollout:
         return [one.group for one in playing]
 
     def introduce(self, policy: Decider, plans: Sequence[GroupPlan]) -> None:
-        """Lets a policy know the tools of groups to come, in the order of positions."""
+        """Gives a policy the tools of the next groups, in the order of positions."""
         if not (plans and isinstance(policy, Policy)):
             return
         ordered = sorted(plans, key=lambda plan: plan.position)
@@ -90,7 +90,7 @@ class Rollout:
         Args:
             policy: Decides.
             tasks: What to do.
-            seed: Decides injected faults.
+            seed: Draws the injected faults.
         """
         played = self._play_all(
             policy,
@@ -99,7 +99,7 @@ class Rollout:
         return [trajectory for (trajectory,) in played]
 
     def reward(self, trajectory: Trajectory) -> None:
-        """Lets the scenario reward each step; a broken episode stays unrewarded."""
+        """Lets the scenario reward each step; a crashed episode stays unrewarded."""
         if trajectory.failure is not None:
             return
         try:
@@ -208,14 +208,14 @@ class Rollout:
 
 
 def generator(episode: EpisodePlan) -> np.random.Generator | None:
-    """What draws the decisions of an episode; None if the likeliest are taken."""
+    """Draws the decisions of an episode; None if the likeliest are taken."""
     if episode.draws is None:
         return None
     return np.random.default_rng([*episode.draws, episode.number])
 
 
 class _Playing:
-    """A group on its way, round by round."""
+    """A group being played, round by round."""
 
     def __init__(self, plan: GroupPlan) -> None:
         self.plan = plan
@@ -280,7 +280,7 @@ def _begin(
 
 
 def step_of(decision: Decision, state_key: str) -> Step:
-    """A decision that waits to be acted upon."""
+    """The step of a decision, before it is carried out."""
     return Step(
         decision.message,
         state_key=state_key,
@@ -329,7 +329,7 @@ def _known(group: Group, at: str) -> ToolCall | None:
 
 
 def _lost(trajectory: Trajectory, max_mistakes: int | None) -> bool:
-    """Whether as many steps were wrong as may be."""
+    """Whether the limit of wrong steps is reached."""
     if max_mistakes is None or trajectory.steps[-1].correct:
         return False
     return sum(not step.correct for step in trajectory.steps) >= max_mistakes
@@ -354,7 +354,7 @@ def finish(environment: Environment, trajectory: Trajectory) -> None:
 
 
 def guarded(trajectory: Trajectory, function: Any, *arguments: Any) -> bool:
-    """Runs a scenario's own code; if it raises, this episode breaks off, no other."""
+    """Runs a scenario's own code; if it raises, only this episode ends."""
     try:
         function(*arguments)
     except AgentGymError:

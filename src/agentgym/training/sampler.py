@@ -1,6 +1,6 @@
-"""Which tasks a training plays: new ones, and some that it has met before.
+"""Which tasks a training plays: new ones and some earlier ones.
 
-What a batch has to teach lies mostly in tasks that go wrong. So a part of each batch
+A batch teaches mostly through tasks that go wrong. So a part of each batch
 goes to earlier tasks, sampled again on the current weights. Those that were not solved
 when they were last tried come first. Once few are left, solved ones fill their places,
 so that what was learned is not forgotten.
@@ -92,14 +92,14 @@ class Sampler:
         ]
 
     def ahead(self, tasks: int, difficulty: Difficulty | None = None) -> Sequence[Task]:
-        """The new tasks of the iteration after this one, if it is as large."""
+        """The new tasks of the next iteration, if it is as large."""
         count = tasks - int(tasks * self._revisit)
         return self._drawn(
             "train", self._number(self._iteration + 1), count, difficulty
         )
 
     def note(self, plans: Sequence[GroupPlan], groups: Sequence[Group]) -> None:
-        """Hears how the groups of an iteration went, and goes to the next."""
+        """Records how the groups of an iteration went and moves to the next."""
         for plan, group in zip(plans, groups, strict=True):
             assert plan.source is not None
             started = [
@@ -133,7 +133,7 @@ class Sampler:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Takes on what `state` returned."""
+        """Restores what `state` returned."""
         self._iteration = int(state["iteration"])
         for known, rows in (
             (self._unsolved, state["unsolved"]),

@@ -79,7 +79,7 @@ def history_entry(
 def score(entry: Mapping[str, Any]) -> float:
     """How good an evaluation of the history is.
 
-    Reliability alone would not do: where only outcomes are judged, every call is right.
+    Reliability alone isn't enough: where only outcomes are judged, every call is right.
     """
     reliability, success = entry["tool_reliability"], entry["task_success"]
     return float(reliability + success) / 2

@@ -1,9 +1,9 @@
-"""Groups that were played elsewhere: as bytes, and back.
+"""Groups played in another process: as bytes, and back.
 
     plans -> pack_plans -> bytes -> unpack_plans -> rollout.groups
           -> pack_groups -> bytes -> unpack_groups -> policy.learn
 
-What learns in the end gets the same weights as if it had played the groups itself. The
+The learner gets the same weights as if it had played the groups itself. The
 bytes are compressed JSON; nothing in them is code.
 """
 
@@ -26,7 +26,7 @@ _TRAJECTORY = [f.name for f in dataclasses.fields(Trajectory) if f.name != "task
 
 
 def pack_plans(plans: Sequence[GroupPlan]) -> bytes:
-    """Plans without their tasks: these are drawn again where they are played."""
+    """Plans without their tasks, which are drawn again where they are played."""
     return _encode([plan.to_dict() for plan in plans])
 
 

@@ -102,13 +102,13 @@ def line_chart(
     """Draws a curve of shares, from 0% to 100%.
 
     Args:
-        points: By rising x, the number of episodes; what is not finite is left out.
+        points: By rising x, the number of episodes; non-finite values are left out.
         width: Columns for everything, axis labels included.
         height: Rows of the plot itself; two more hold the x axis.
         baseline: Level to draw as a broken line, such as the untrained policy's.
         target: Level to draw as a line.
         x_max: Right end of the x axis; the last point's x by default.
-        glyphs: `UNICODE`, or `ASCII` for terminals that know no better.
+        glyphs: `UNICODE`, or `ASCII` for terminals without Unicode.
     """
     points = [p for p in points if math.isfinite(p.x) and math.isfinite(p.y)]
     bottom, top = 0.0, 1.0
@@ -148,7 +148,7 @@ def legend(
     band: bool = True,
     glyphs: Glyphs = UNICODE,
 ) -> Chart:
-    """One line that says what the chart's marks mean."""
+    """One line that explains the chart's marks."""
     parts: list[tuple[str, Layer]] = [
         (f"{glyphs.curve or '⠶'} reliability (validation)", "curve")
     ]
@@ -205,7 +205,7 @@ class _Plot:
         return self._dot_row(y) // 4
 
     def level(self, value: float | None, glyph: str, layer: Layer) -> None:
-        """A horizontal line; it gives way to nothing but the curve."""
+        """A horizontal line; only the curve is drawn over it."""
         if value is None or not math.isfinite(value):
             return
         self.cells[self.row(value)] = [(glyph, layer)] * self.columns

@@ -107,7 +107,7 @@ class LiveView:
         self._drawn = float("-inf")
 
     def __enter__(self) -> Self:
-        """Begins to draw."""
+        """Starts to draw."""
         self._live.start()
         self.draw()
         return self
@@ -119,7 +119,7 @@ class LiveView:
         self._live.stop()
 
     def __call__(self, said: Said) -> None:
-        """Takes note of an event and redraws, if that was not done just now."""
+        """Applies an event and redraws, if the last redraw isn't too recent."""
         self.run.apply(said)
         event = _event(said)
         if isinstance(event, events.Warned):
@@ -266,13 +266,13 @@ def _reliability_text(run: RunView) -> Text:
 
 
 def _listed(values: Mapping[str, Any], shown: Mapping[str, str]) -> str:
-    """In one line the values that are there, each in its format."""
+    """The available values on one line, each in its format."""
     known = [name for name in shown if values.get(name) is not None]
     return "  ".join(shown[name].format(values[name]) for name in known)
 
 
 def _warning_counts(run: RunView) -> Text:
-    """What should be rare, counted since the start; red where it happened."""
+    """Counts of what should be rare, since the start; red if it happened."""
     from rich.text import Text
 
     counts = run.counts
