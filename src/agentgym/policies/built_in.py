@@ -61,13 +61,13 @@ class BuiltInPolicy(Policy, Generic[ToolSetT, StateT]):
 
     @abstractmethod
     def _compile(self, tools: Sequence[Tool], definitions: str) -> ToolSetT:
-        """Makes a set of tools that was not met before."""
+        """Compiles a new set of tools."""
 
     @abstractmethod
     def _new_states(
         self, asked: Mapping[str, tuple[DecisionRequest, ToolSetT]]
     ) -> dict[str, StateT]:
-        """Reads states that were not met before, by their keys."""
+        """Reads new states, by their keys."""
 
     def small_trace(self, trace: Any) -> dict[str, Any]:
         """See `Policy`."""
@@ -135,7 +135,7 @@ class Calibration:
         return float(_sigmoid(self.slope * _logit(probability) + self.offset))
 
     def refitted(self, decisions: Sequence[tuple[float, bool]]) -> Calibration:
-        """Platt scaling, a little damped, on what came of decisions.
+        """Platt scaling, a little damped, on the outcomes of decisions.
 
         Args:
             decisions: Pairs of the confidence that this calibration gave and whether

@@ -1,10 +1,10 @@
 """Attention over a forest of tokens, without what no token attends to.
 
-Conversations with the same tools begin alike: nearly all that a token attends to is the
-opening, which all of them share, and of the rest it sees only its own conversation. So
-the opening's keys are met by all rows in one product, without a mask, and the rows of
-each conversation meet their own keys apart. No time goes into products that a mask
-would throw away, and none into gradients of the opening, which needs none.
+Conversations with the same tools start alike: a token attends mostly to the opening,
+which all of them share, and otherwise only to its own conversation. So one product
+without a mask covers the opening's keys for all rows, and separate products cover each
+conversation's own keys. No time is spent on products that a mask would throw away, or
+on gradients of the opening, which needs none.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Tree:
     Attributes:
         rows: In the forest.
         past: Segments, other than the opening.
-        hidden: What each row does not attend to: columns are the past, then the rows.
+        hidden: What each row doesn't attend to: columns are the past, then the rows.
     """
 
     rows: slice
@@ -51,14 +51,14 @@ class Grove:
 
 @dataclass(slots=True)
 class Forest:
-    """What attention must know of the rows; `half` multiplies in half precision."""
+    """What attention must know about the rows; `half` multiplies in half precision."""
 
     groves: list[Grove]
     half: bool
 
 
 def register() -> None:
-    """Makes transformers know this kind of attention."""
+    """Registers this kind of attention with transformers."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 

@@ -72,7 +72,7 @@ class PrefixCache:
     Attributes:
         limit: Bytes that may be kept.
         hits: Tokens that need not be read again.
-        misses: Tokens that had to be.
+        misses: Tokens that had to be read.
     """
 
     def __init__(self, limit: int) -> None:

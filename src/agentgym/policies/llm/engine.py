@@ -3,11 +3,11 @@
 A *forest* is any set of tokens in which each one has a parent: conversations that share
 their beginning, and the options that branch off behind them. It is read in one forward
 pass. A token attends to its ancestors and to nothing else (see `attention`), and its
-position is its depth. So every token gets the very same numbers as it would in a plain
-sequence, and what is shared is computed once.
+position is its depth. So every token gets the same numbers as in a plain sequence, and
+shared parts are computed once.
 
-The model is cut in two. The lower part is frozen, so what it says of a token is good
-for ever; the upper part learns. Both are the transformers model itself, with fewer
+The model is cut in two. The lower part is frozen, so its output for a token never
+changes; the upper part learns. Both are the transformers model itself, with fewer
 layers.
 
 `Segment`s keep keys, values and the hidden states at the cut, so that a conversation
@@ -50,7 +50,7 @@ class Branch:
         tokens: Of the nodes.
         parents: Of the nodes; -1 for the segment's last token.
         hidden: Of the nodes at the cut, if known.
-        loose: Nodes that may have to do without some of the tokens before; see
+        loose: Nodes from which some earlier tokens may be hidden; see
             `Engine.learn`.
     """
 
@@ -207,7 +207,7 @@ class Engine:
     """A causal language model in two parts, the upper one with LoRA.
 
     Attributes:
-        model: The whole, as transformers made it.
+        model: The complete model, as transformers made it.
         cut: Number of frozen layers.
         version: Counts the changes of the weights.
         tokens_read: Rows that went through the lower part so far.
@@ -262,7 +262,7 @@ class Engine:
         return self._head.device
 
     def fingerprint(self) -> str:
-        """Names the frozen weights, going by the first few of each matrix."""
+        """Identifies the frozen weights by the first few of each matrix."""
         digest = hashlib.blake2b(digest_size=12)
         for name, parameter in self.model.named_parameters():
             if not name.endswith((".down", ".up")):
@@ -318,9 +318,8 @@ class Engine:
     ) -> list[torch.Tensor]:
         """Reads a forest again from the cut upwards, with gradients.
 
-        What comes before the branches' own segments is taken as it was read: no
-        gradient flows through its keys and values. So the shorter these segments are,
-        the less there is to do.
+        What comes before the branches' own segments is reused as it was read: no
+        gradient flows through its keys and values. So shorter segments cost less.
 
         Args:
             branches: The forest.

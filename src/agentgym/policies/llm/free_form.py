@@ -1,8 +1,8 @@
 """The same model without the constraint, as any other runtime would run it.
 
 `transformers`' own `generate`, greedy, on the chat template's prompt; what it writes is
-read by a general parser. No grammar, no candidates, no trie. This is for measuring
-only: `free_form_reliability` stands beside `tool_reliability` in every result.
+read by a general parser. No grammar, no candidates, no trie. This is only for
+measuring: every result has `free_form_reliability` next to `tool_reliability`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _AT_ONCE = 8
 class _GrowingLayer(DynamicLayer):
     """Keys and values of one layer, copied for some rows, that grow in place.
 
-    transformers' own copies all that came before for every new token, which took more
+    transformers' own layer copies everything before each new token, which took more
     time than the model itself.
     """
 

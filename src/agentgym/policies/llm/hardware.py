@@ -1,8 +1,8 @@
 """Where the model runs: device, precision, memory, and threads.
 
-Two small products on one core each are done sooner than one after the other on both:
-most of what surrounds a product runs on one core anyway. So `Workers` run pieces of
-work side by side. Results do not depend on how many there are, nor on who comes first.
+Two small products finish sooner on one core each than one after the other on both:
+most of the work around a product runs on one core anyway. So `Workers` run pieces of
+work in parallel. Results don't depend on their number, or on which finishes first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 
 def best_device() -> torch.device:
-    """A GPU if there is one, else the CPU."""
+    """A GPU if available, else the CPU."""
     if torch.cuda.is_available():
         return torch.device("cuda")
     if torch.backends.mps.is_available():
@@ -33,7 +33,7 @@ def best_device() -> torch.device:
 
 
 def half_pays(device: torch.device) -> bool:
-    """Whether bfloat16 products are faster there. On nearly all CPUs they are not."""
+    """Whether bfloat16 products are faster there. On nearly all CPUs they aren't."""
     return device.type == "cuda" and bool(
         torch.cuda.is_bf16_supported(including_emulation=False)
     )
@@ -41,10 +41,10 @@ def half_pays(device: torch.device) -> bool:
 
 @contextmanager
 def memory_told() -> Iterator[None]:
-    """Says what to do where memory does not suffice.
+    """Explains what to do if memory runs out.
 
     Raises:
-        OutOfMemory: It did not.
+        OutOfMemory: The block ran out of memory.
     """
     try:
         yield
@@ -64,7 +64,7 @@ def memory_told() -> Iterator[None]:
 
 
 def peak_mb() -> float:
-    """Megabytes: the most memory that this process has held."""
+    """The peak memory of this process in megabytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
@@ -87,7 +87,7 @@ class Workers:
     ) -> Iterator[Result]:
         """Results in the order of the items.
 
-        Only a few are worked on or waiting at any time, which bounds memory.
+        Only a few run or wait at any time, which bounds memory.
         """
         waiting: deque[Future[Result]] = deque()
         try:

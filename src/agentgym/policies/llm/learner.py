@@ -1,9 +1,9 @@
 """The language model's update: a group-relative policy gradient on decision tokens.
 
-A decision is a path through the trie of a state's options (see `trie`). Its edges fall
-in two: those that choose the tool, and those that choose the arguments. Each is
-credited apart, with the advantage that it has among its siblings, and is trained only
-if its component is. For a part with the advantage A, of which the choice had the
+A decision is a path through the trie of a state's options (see `trie`). It has two
+kinds of edges: those that choose the tool, and those that choose the arguments. Each
+is credited separately, with the advantage that it has among its siblings, and is
+trained only if its component is. For a part with the advantage A, whose choice had the
 probability p_old when it was drawn, and now has p:
 
     loss = - A clip(p / p_old, 1, 1 + clip) log p  (no gradient through the ratio)
@@ -19,13 +19,13 @@ probability p_old when it was drawn, and now has p:
   of them had all arguments right.
 - The ratio's bound is on its value, not on the gradient: PPO's own would stop a choice
   of small probability, found by exploration, as soon as it had become a little
-  likelier. Nor does it fall below 1: what other tasks of the same update have made less
-  likely is not to be given up. All states count the same.
+  likelier. Nor does it fall below 1, so that choices which other tasks of the same
+  update made less likely aren't given up. All states count the same.
 - *mass* is the share of the whole vocabulary's probability that falls on tokens which
   continue some option. Under the constraint it is 1 by construction; without it the
   model must have learned it. It needs no label, and makes the trained model good in a
-  runtime without the constraint. A state is learned from in this way in one of the
-  passes: going through the vocabulary is what takes time.
+  runtime without the constraint. Each state is learned from in this way in only one
+  of the passes, because going through the vocabulary takes time.
 - Training repeats the samples `passes` times, a few tasks a step: a small model needs
   many steps. Only its upper layers are run again, from the last few tokens of a prompt
   on. All before keeps the keys and values with which the samples were drawn, and no
@@ -198,7 +198,7 @@ class Learner:
         number: int,
         stats: UpdateStats,
     ) -> dict[str, torch.Tensor]:
-        """Of the mean loss; parts of it are worked out side by side."""
+        """Of the mean loss; parts of it are computed in parallel."""
         parameters = list(self._adam.parameters.values())
         total = [torch.zeros_like(p) for p in parameters]
         stats.loss = stats.entropy = 0.0
@@ -256,8 +256,8 @@ class Learner:
     def _read_lower(self, sampled: Sequence[_Sampled]) -> None:
         """Finds what the frozen layers say of answers, and of nodes not read before.
 
-        It is good for all passes, and done for all states at once: large products take
-        less time than many small ones.
+        The result holds for all passes, and is computed for all states at once: large
+        products take less time than many small ones.
         """
         unread: list[tuple[_Sampled, list[int], Branch]] = []
         for one in sampled:
@@ -358,14 +358,14 @@ class Learner:
         return self._adam.state()
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Takes on what `state` returned."""
+        """Restores what `state` returned."""
         self._adam.load_state(state)
 
 
 def _collect(
     groups: Sequence[Group], kinds: Sequence[int]
 ) -> tuple[list[_Sampled], int, int]:
-    """What there is to learn; and in how many states and steps it was looked for."""
+    """What can be learned, and the numbers of states and steps examined."""
     found: dict[Any, _Sampled] = {}
     steps = 0
     for task, group in enumerate(groups):
@@ -403,11 +403,11 @@ def _collect(
 
 
 def _balance(pushes: Sequence[_Push]) -> None:
-    """Gives the tool of every state the same say, and its arguments as much.
+    """Gives the tool of every state the same weight, and its arguments as much.
 
     Otherwise a state at which one of many siblings found the right choice, of which
-    there is most to learn, would hardly be heard; nor would the arguments, which only
-    those draw who have the right tool.
+    there is most to learn, would hardly count; nor would the arguments, which are only
+    drawn by siblings with the right tool.
     """
     for kind in COMPONENTS:
         own = [push for push in pushes if push.kind == kind]
@@ -447,7 +447,7 @@ def _push_arguments(step: Step, trace: Trace) -> _Push | None:
 
 
 def _parts(sampled: Sequence[_Sampled]) -> list[list[_Sampled]]:
-    """What is worked out side by side: at least two parts, of about the same size."""
+    """What is computed in parallel: at least two parts, of about the same size."""
     sizes = [
         len(one.state.segment.tokens)
         + len(one.state.trie.to_read(one.places))

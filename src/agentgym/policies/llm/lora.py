@@ -24,10 +24,10 @@ _BETAS = (0.9, 0.95)
 
 
 class FrozenLinear(nn.Module):
-    """A linear layer that does not learn, multiplied in half precision if asked to.
+    """A linear layer that doesn't learn, optionally multiplied in half precision.
 
-    What comes in and goes out stays in full precision, so that only the factors of
-    one product are rounded, and nothing adds up from layer to layer.
+    Input and output stay in full precision, so that only the factors of one product
+    are rounded, and errors don't add up from layer to layer.
     """
 
     def __init__(self, base: nn.Linear, *, half: bool) -> None:
@@ -114,10 +114,10 @@ def lora_arrays(model: nn.Module) -> dict[str, Any]:
 
 
 def set_lora_arrays(model: nn.Module, arrays: Mapping[str, Any]) -> None:
-    """Takes on what `lora_arrays` returned.
+    """Restores what `lora_arrays` returned.
 
     Raises:
-        FormatError: They are of another model.
+        FormatError: They belong to another model.
     """
     with torch.no_grad():
         for name, lora in lora_layers(model):
@@ -181,7 +181,7 @@ class Adam:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Takes on what `state` returned."""
+        """Restores what `state` returned."""
         self.steps = int(state["steps"])
         for own, saved in ((self._first, "first"), (self._second, "second")):
             for name, tensor in own.items():

@@ -6,8 +6,8 @@
 
 The embedded model comes as a 4-bit GGUF file, verified by its checksum (see
 `utils.assets`), and is converted once to float32 safetensors in the user's cache. The
-conversion is written aside and renamed, under a lock: a process that dies leaves
-nothing half-made, and two at once make one.
+conversion is written to a temporary folder and renamed, under a lock: a process that
+dies leaves nothing incomplete, and two at once make one.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def find_model(name: str, progress: DownloadProgress | None = None) -> Path:
 
     Args:
         name: "smollm2-135m", a local folder, or a name on the Hugging Face hub.
-        progress: Told about a download; see `utils.assets.rich_progress`.
+        progress: Called for each download; see `utils.assets.rich_progress`.
 
     Raises:
         MissingExtraError: torch or transformers isn't installed.

@@ -1,9 +1,9 @@
 """What could be done in a state: every call that the schemas and the chat allow.
 
 An option is a tool call with all its arguments, a question for something that a tool
-must be told, or the closing answer. Values come from `policies.calls.candidates`: those
+needs, or the closing answer. Values come from `policies.calls.candidates`: those
 that a schema lists, and those that the conversation offers. So every option is a valid
-call, and no rule here knows a scenario.
+call, and no rule here depends on a scenario.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class ToolSet:
         """Compiles tools.
 
         Raises:
-            ScenarioError: A tool's parameters are no valid JSON schema.
+            ScenarioError: A tool's parameters aren't a valid JSON schema.
         """
         self.tools = list(tools)
         for tool in tools:
@@ -137,7 +137,7 @@ def _compile(tool: Tool, name: str, schema: Mapping[str, Any]) -> _Parameter:
 
 
 def _cut(values: list[list[Any]]) -> list[list[Any]]:
-    """Shortens the longest lists until there are few enough combinations."""
+    """Shortens the longest lists until few enough combinations are left."""
     kept = [len(v) for v in values]
     total = 1
     for count in kept:

@@ -1,6 +1,6 @@
 """Finds the tool call in a text that a language model wrote.
 
-Knows the ways in which models write calls: JSON objects with `name` and `arguments` (or
+Supports the usual ways to write calls: JSON objects with `name` and `arguments` (or
 `parameters`), alone, in a list, fenced, or within `<tool_call>` tags; and pythonic
 calls such as `[lookup(order="1")]`. Anything else is a message to the user.
 """

@@ -158,7 +158,7 @@ class LlmPolicy(BuiltInPolicy[ToolSet, State]):
 
         Raises:
             ContextExceeded: A conversation is longer than the model can read.
-            OutOfMemory: It does not fit.
+            OutOfMemory: It doesn't fit into memory.
         """
         # Siblings meet again at the same state, so that it is kept while they are
         # drawn. Without drawing, no request repeats, and keeping it takes memory.
@@ -317,7 +317,7 @@ class LlmPolicy(BuiltInPolicy[ToolSet, State]):
 
     @memory_told()
     def rebuild(self, traces: Sequence[dict[str, Any]]) -> list[Trace]:
-        """See `Policy`. What this process has read is used again, to the last bit.
+        """See `Policy`. Reuses what this process has read, bit for bit.
 
         Otherwise it is read again for these traces alone: the result doesn't depend
         on who played, and equals what was read there up to rounding.
@@ -342,8 +342,8 @@ class LlmPolicy(BuiltInPolicy[ToolSet, State]):
         """Takes one update; `learner` says how.
 
         Raises:
-            TrainingDiverged: Its numbers are not finite.
-            OutOfMemory: It does not fit.
+            TrainingDiverged: Its numbers aren't finite.
+            OutOfMemory: It doesn't fit into memory.
         """
         stats = self.learner.update(groups, **settings)
         self._forget()
@@ -388,7 +388,7 @@ class LlmPolicy(BuiltInPolicy[ToolSet, State]):
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Takes on what `state` or `weights` returned."""
+        """Restores what `state` or `weights` returned."""
         set_lora_arrays(self.engine.model, state["lora"])
         self.learner = Learner(self.engine, self._workers, self.options)
         if "optimizer" in state:

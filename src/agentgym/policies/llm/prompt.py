@@ -1,11 +1,11 @@
 """Prompts and completions as the model's own chat template writes them.
 
-A template that knows tools is given them as such, and its own wrapping of a call
-(`<tool_call>` and the like) is found by having it write one. For a template that knows
-none, tools are listed in the system message, calls are *pythonic* (`[name(key="x")]`,
-as some model families and servers have them; half as many tokens as JSON), and results
-come back as messages of the user. What a stock runtime has to do is the same in both
-cases: `ChatFormat.messages` are ordinary chat messages for `apply_chat_template`.
+A template that supports tools gets them as such, and its own wrapping of a call
+(`<tool_call>` and the like) is found by having it write one. For other templates, tools
+are listed in the system message, calls are *pythonic* (`[name(key="x")]`, as in some
+model families and servers; half as many tokens as JSON), and results come back as
+messages of the user. A stock runtime does the same in both cases: `ChatFormat.messages`
+are ordinary chat messages for `apply_chat_template`.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _INSTRUCTION = (
 
 
 class ChatFormat:
-    """How one model is talked to.
+    """How to talk to one model.
 
     Attributes:
-        native: Whether the template knows tools.
+        native: Whether the template supports tools.
         end: The token that ends an answer.
     """
 
@@ -138,7 +138,7 @@ class ChatFormat:
         return {"role": role, "content": content}
 
     def _probe_template(self) -> None:
-        """Finds out whether the template knows tools, and how it writes a call."""
+        """Finds out whether the template supports tools, and how it writes a call."""
         call = {"name": _PROBE.name, "arguments": {"probe_key": "probe_value"}}
         opening = [{"role": "user", "content": "probe"}]
         answer = {

@@ -28,12 +28,12 @@ _AHEAD = 32
 
 
 class State:
-    """Options with their probabilities, known as far as they were needed.
+    """Options with their probabilities, as far as they were needed.
 
     Attributes:
         segment: The prompt.
         completions: Token ids of each option, the end of the answer included.
-        edges: Log-probability of each edge of the trie; NaN where it was not needed.
+        edges: Log-probability of each edge of the trie; NaN where it wasn't needed.
         hidden: At the model's cut, by node of the trie, of those that were read.
     """
 
@@ -159,9 +159,9 @@ def _differing(one: Option, other: Option) -> str:
 
 
 class Walk:
-    """Draws an option of a group, one parting of the trie after the other.
+    """Draws an option of a group, one branching of the trie after the other.
 
-    What lies off the way is never read, however many options a group has.
+    Nodes off the path are never read, even if a group has many options.
 
     Attributes:
         place: Where the options left part, and one of the edges is to be drawn; None
@@ -236,7 +236,7 @@ class Trace:
         request: What was asked. Siblings at the same state share what they learn.
         option: Which one was taken.
         logprobs: Of the group, and of the option in it, under the weights. The latter
-            is NaN where it was not needed: any option would do.
+            is NaN where it wasn't needed: any option could be taken.
     """
 
     request: DecisionRequest

@@ -20,7 +20,7 @@ them, a BLAS picks kernels that add up in another order. So:
   treat each row alone.
 - The linear layers run over the packed rows of many texts, in blocks of a few fixed
   sizes, *if* this machine's BLAS gives a row the same bits in every such block. That
-  is tried out when the model is read, for it differs from one CPU to another:
+  is tested when the model is read, because CPUs differ:
   OpenBLAS's AVX-512 kernels pass, its AVX2 kernels do not.
 - Otherwise each text goes through the linear layers alone, at its own length. That is
   independent of the batch by construction, but slower.
@@ -142,7 +142,7 @@ class SentenceEncoder:
 
         Args:
             layers: How many of the six to run; see `__init__`.
-            progress: Told about the download, if there is one.
+            progress: Called for the download, if needed.
 
         Raises:
             AssetError: The weights aren't cached and can't be downloaded.
@@ -162,7 +162,7 @@ class SentenceEncoder:
                 and say more of the words themselves, `pooled` then less of the whole.
 
         Raises:
-            FormatError: The folder does not hold this model.
+            FormatError: The folder doesn't contain this model.
         """
         folder = Path(folder)
         try:

@@ -1,8 +1,8 @@
 """The facts that the heads are given: their names by column, and how well a tool fits.
 
 How well it fits what was said follows from its name and its schema alone. So that
-holds for tools that were never met before: it takes no row of their own to learn that a
-tool which leaves half of the given values unused is the wrong one.
+holds for unseen tools: learning that a tool which leaves half of the given values
+unused is the wrong one needs no row for that tool.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def prior(facts: type[IntEnum], weights: Mapping[IntEnum, float]) -> tuple[float
 
 
 def name_words(name: str) -> list[str]:
-    """The words of an identifier, the shortest left out."""
+    """The words of an identifier, without the shortest."""
     return [word for word in spaced(name).split() if len(word) > 2]
 
 
@@ -155,7 +155,7 @@ def loose(
 ) -> float:
     """Share of the values said that only free text could hold, quotations aside.
 
-    A tool that takes any text takes every id as well; it was hardly meant for it.
+    A tool that takes any text also takes every id, but it was hardly meant for ids.
 
     Args:
         said: What the user said.

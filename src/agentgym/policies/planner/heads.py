@@ -21,8 +21,8 @@ Where tools come and go, tools have no rows of their own: they *share the rows* 
 kind, without u, and the facts have further weights that all of them share and
 that learn fast: how well a tool fits what was said is all that can be learned of it.
 The hidden layer then says which tool is the best, but not whether any is right: words
-that it learned by heart would speak for a call wherever they are said. So, as long as
-nothing was called, with l_o the logits of the tools as above, and f_o the same without
+that it memorized would favour a call wherever they are said. So, as long as nothing
+was called, with l_o the logits of the tools as above, and f_o the same without
 z, their logits are
 
     l_o - log sum_t exp(l_t) + log sum_t exp(f_t)
@@ -95,9 +95,9 @@ NO_ROW = -1
 class Options:
     """What a choice head chooses from: encoded descriptions and their rows.
 
-    Strangers share the row of their kind. What was said is then matched with their
-    descriptions alone: a row that all of them share could only learn by heart after
-    which words any tool is right.
+    Unseen options share the row of their kind. What was said is then matched with
+    their descriptions alone: a shared row could only memorize the words after which
+    any tool is right.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gate:
-    """How much the options that are not detached weigh together, by fit alone.
+    """The total weight of the options that aren't detached, by fit alone.
 
     Attributes:
         attention: How much each of them looks at each clause, by likeness.
@@ -153,8 +153,8 @@ class Gate:
 class Stack:
     """Cases laid one below the other, so that they share their matrix products.
 
-    What several cases have in common, the messages of their conversation, is there
-    only once.
+    What several cases share, the messages of their conversation, is stored only
+    once.
     """
 
     def __init__(self, cases: Sequence[Case]) -> None:

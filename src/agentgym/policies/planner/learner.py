@@ -1,7 +1,7 @@
 """The planner's update: policy-gradient passes over the current weights' samples.
 
 A step is a product of factors (see `factors`): p(tool) times p(value) of each
-parameter. The tool and the parameters are credited apart, with the advantages that
+parameter. The tool and the parameters are credited separately, with the advantages that
 each of them has among its siblings, or, for a parameter, by the judge's word on its
 value. For a factor with the advantage A, of which the choice had the probability
 p_sampled when it was drawn, and now has p:
@@ -122,7 +122,7 @@ class Learner:
         entropy: float,
         trainable: frozenset[str],
     ) -> UpdateStats:
-        """Takes all passes; heads of components that are not trainable stay."""
+        """Takes all passes; heads of components that aren't trainable stay."""
         distributions, steps = _distributions(groups)
         everything = [d for of_head in distributions.values() for d in of_head]
         samples = sum(len(d.samples) for d in everything)
@@ -261,7 +261,7 @@ class Adam:
         return self.first[name], self.second[name]
 
     def state(self) -> dict[str, Any]:
-        """All there is to save."""
+        """Everything to save."""
         return {
             "steps": dict(self.steps),
             "first": dict(self.first),
@@ -269,7 +269,7 @@ class Adam:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Takes on what `state` returned."""
+        """Restores what `state` returned."""
         self.steps = {name: int(n) for name, n in state["steps"].items()}
         self.first = {n: np.array(a, np.float32) for n, a in state["first"].items()}
         self.second = {n: np.array(a, np.float32) for n, a in state["second"].items()}
@@ -307,7 +307,7 @@ def _upstream(
 def _distributions(
     groups: Sequence[Group],
 ) -> tuple[dict[str, list[_Distribution]], int]:
-    """What has an advantage, by head; and in how many steps it stands."""
+    """Distributions with an advantage, by head, and their number of steps."""
     found: dict[str, dict[Any, _Distribution]] = {}
     taken = [
         (number, step)

@@ -1,7 +1,7 @@
 """The planner policy: decides by its heads, learns by policy gradient.
 
 It chooses among finishing, asking and the tools, then, given a tool, the value of each
-parameter on its own. Wording is frozen: what it says to the user comes from fixed
+parameter on its own. Wording is frozen: its messages to the user come from fixed
 phrases, or from a language model that it drives.
 """
 
@@ -288,7 +288,7 @@ class PlannerPolicy(BuiltInPolicy[ToolSet, State]):
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Takes on what `state` or `weights` returned."""
+        """Restores what `state` or `weights` returned."""
         self._load_weights(state["slots"], state["weights"])
         self._learner = Learner(self.heads, self.options)
         if "optimizer" in state:

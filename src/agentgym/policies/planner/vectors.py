@@ -28,8 +28,8 @@ _WORD = re.compile(r"[A-Za-z']+|[().,:?!]")
 class TextCache:
     """Encoded texts, the most recently used within a memory bound.
 
-    A worker thread encodes ahead. The encoder gives the same bits whichever way a
-    text comes to it, so only the time depends on who was first.
+    A worker thread encodes ahead. The encoder always gives the same bits for a text,
+    so only the time depends on which thread was first.
     """
 
     def __init__(self, encoder: SentenceEncoder, limit: int) -> None:
@@ -42,7 +42,7 @@ class TextCache:
         """Bytes that the texts take, about."""
 
     def prefetch(self, texts: Iterable[str]) -> None:
-        """Begins to encode texts that will be asked for soon."""
+        """Starts to encode texts that will be needed soon."""
         # What was encoded ahead and never asked for counts as well.
         for future in {f for f in self._ahead.values() if f.done()}:
             self._take(future.result())
@@ -60,7 +60,7 @@ class TextCache:
             self._ahead.update(dict.fromkeys(some, future))
 
     def get(self, texts: Iterable[str]) -> dict[str, EncodedText]:
-        """All the texts, encoded; waits for those that the worker has begun."""
+        """All the texts, encoded; waits for those that the worker has started."""
         wanted = dict.fromkeys(texts)
         for text in wanted:
             if text in self._ahead:
