@@ -1,4 +1,4 @@
-"""What answers behind the gateway, and the policy in this process that does."""
+"""What answers the gateway's requests; by default a policy in this process."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answered(Answer):
-    """An answer with the body that the server elsewhere gave, if there is one."""
+    """An answer, with the body of the upstream server if one gave it."""
 
     body: dict[str, Any] | None = None
 
 
 class Relay(ABC):
-    """A streamed answer on its way through: passed on at once, and taken down.
+    """A streamed answer on its way through: passed on at once, and recorded.
 
     Attributes:
         tail: The events from the one on that says why the answer ended, once `events`
@@ -58,19 +58,19 @@ class Relay(ABC):
         """The events as the agent gets them, all but the tail.
 
         Raises:
-            ApiError: The stream broke off.
+            ApiError: The stream ended early.
         """
 
     @abstractmethod
     def answer(self) -> Answer:
-        """The whole of it, once all events have been passed on."""
+        """The whole answer, once all events have been passed on."""
 
 
 class Backend(ABC):
     """Answers questions. All its methods run in the gateway's event loop."""
 
     async def start(self) -> None:  # noqa: B027
-        """Makes ready what answering needs."""
+        """Prepares what answering needs."""
 
     async def stop(self) -> None:  # noqa: B027
         """Frees it."""
@@ -133,7 +133,7 @@ class PolicyBackend(Backend):
         self._batcher.start()
 
     async def stop(self) -> None:
-        """Ends it, once everybody has an answer."""
+        """Stops the thread once all requests are answered."""
         await self._batcher.stop()
 
     async def answer(self, question: Question) -> Answer:

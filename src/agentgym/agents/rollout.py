@@ -1,4 +1,4 @@
-"""Episodes played by agents from elsewhere, for the same training loop."""
+"""Episodes played by your own agents, for the same training loop."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def load_agents(config: TrainingConfig) -> dict[str, Agent]:
 
 
 def tools_of(agents: Mapping[str, Agent]) -> list[Tool]:
-    """The tools that loaded agents bring along."""
+    """The tools of loaded agents."""
     return [
         tool
         for agent in agents.values()
@@ -172,7 +172,7 @@ def manager_maker(
 def _tell(
     agent: FrameworkAgent, scenario: Scenario, on_warning: Callable[[str], None]
 ) -> None:
-    """Says what a person should know before the first call is made."""
+    """Warns the user before the first call is made."""
     if isinstance(scenario, TaskFile) and (live := scenario.runs_live()):
         on_warning(
             f"The agent's tools run live in training: {', '.join(live)}. Name those "

@@ -1,4 +1,4 @@
-"""One agent's stay at the gateway: its key, its record, and what it asked lately."""
+"""One agent's session at the gateway: its key, record and recent requests."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Session:
     """A private endpoint for one episode.
 
     Attributes:
-        id: Stands in its address.
+        id: Part of its address.
         key: What its agent must send as a bearer token.
         recorder: What was asked and answered.
-        episode: The world that the agent works in; None if it has none here.
+        episode: The world that the agent works in; None without one.
         refused: How many requests were not answered, by error code.
         closed: Whether it has stopped answering.
     """
@@ -101,7 +101,7 @@ class Session:
         return None if failed else known
 
     def remember(self, digest: bytes, answer: asyncio.Future[Answer]) -> None:
-        """Keeps an answer for a client that did not get it and asks again."""
+        """Keeps an answer for a client that didn't get it and tries again."""
         self._recent[digest] = answer
         while len(self._recent) > _RECENT:
             del self._recent[next(iter(self._recent))]
@@ -136,7 +136,7 @@ class Session:
 
     @property
     def over(self) -> bool:
-        """Whether the episode is over, so that there is nothing left to decide."""
+        """Whether the episode is over, so that no decision is left."""
         return self.episode is not None and self.episode.over
 
     def scripted(self, context: Context, model: str) -> Answer | None:

@@ -1,4 +1,4 @@
-"""Agents in the place of TRL's own generation.
+"""Agents instead of TRL's own generation.
 
     backend = ModelBackend()
     with Gateway(backend) as gateway:
@@ -8,9 +8,9 @@
         )
         trainer.train()
 
-Each prompt is given to agents; the model that is being trained answers them. What TRL
-trains on are the very tokens that were sampled: where an agent's next request does not
-begin with the tokens of the one before, the conversation is cut there.
+Each prompt is given to agents; the model that is being trained answers them. TRL
+trains on exactly the sampled tokens: if an agent's next request doesn't start with the
+tokens of the one before, the conversation is cut there.
 """
 
 from __future__ import annotations
@@ -81,14 +81,14 @@ class ModelBackend(Backend):
             model: What is being trained.
             tokenizer: Its tokenizer.
             temperature: Of the draws.
-            vllm: TRL's vLLM with the same weights, to sample from in its place.
+            vllm: TRL's vLLM with the same weights, to sample from instead.
         """
         with self._lock:
             self._model, self._tokenizer = model, tokenizer
             self._temperature, self._vllm = temperature, vllm
 
     def prompt_ids(self, chat: dict[str, Any]) -> list[int]:
-        """The tokens with which a request is put to the model."""
+        """The tokens of a request as the model reads them."""
         if self._prompt is not None:
             return self._prompt(chat)
         encoded = self._tokenizer.apply_chat_template(
@@ -201,7 +201,7 @@ def rollout_func(
         judge: Rewards the episodes, where the manager does not.
 
     Raises:
-        UsageError: The gateway is not answered by a `ModelBackend`.
+        UsageError: The gateway's backend isn't a `ModelBackend`.
     """
     backend = gateway.backend
     if not isinstance(backend, ModelBackend):

@@ -67,7 +67,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def build() -> Group:
-    """The tree of commands, its branches not yet imported."""
+    """The tree of commands, imported on demand."""
     app = command_group(
         "Train AI agents to call the right tool with the right arguments.",
         add_completion=True,

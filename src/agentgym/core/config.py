@@ -1,4 +1,4 @@
-"""The settings of a training run: what was asked, and who set what."""
+"""The settings of a training run, and where each comes from."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def _setting(
         default: Its value, unless set.
         metavar: Stands for its value in help texts.
         description: Its help text.
-        flag: Its option, if that isn't called like the field.
+        flag: Its option, if it isn't named like the field.
         tuned: Whether policies or scenarios often bring a better default.
-        limits: Those of pydantic's `Field`.
+        limits: Limits, as for pydantic's `Field`.
     """
     extra: dict[str, Any] = {"metavar": metavar}
     extra |= {"flag": flag} if flag else {}
@@ -301,7 +301,7 @@ class TrainingConfig(BaseModel):
         return len(self.agent_names) + sum(other is not None for other in others)
 
     def options_of(self, names: Iterable[str]) -> dict[str, Any]:
-        """The settings of these names, as far as they are set.
+        """The settings with these names that are set.
 
         Args:
             names: What a scenario (`options`) or a policy (`policy_options`) reads.
@@ -315,13 +315,13 @@ class TrainingConfig(BaseModel):
         engine_defaults: Mapping[str, Any] = {},
         policy_options: type[PolicyOptions] = PolicyOptions,
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Checks what the user set, before anything of the user's is loaded.
+        """Checks what the user set, before any of the user's code is loaded.
 
         Returns:
             The options of the policy and those of the scenario, with defaults.
 
         Raises:
-            ConfigError: Nothing reads a setting, or an option is wrong.
+            ConfigError: A setting is unknown, or an option is invalid.
         """
         fields = type(self).model_fields
         if self.gpu_provider not in _HERE:
@@ -378,10 +378,10 @@ class TrainingConfig(BaseModel):
             policy_options: `Policy.policy_options`.
 
         Returns:
-            A config whose every value is final, and whose `sources` say who set it.
+            A config with final values, whose `sources` name where each comes from.
 
         Raises:
-            ConfigError: Nothing reads a setting, or a default is wrong.
+            ConfigError: A setting is unknown, or a default is invalid.
         """
         fields = type(self).model_fields
         own, options = self.read_options(
@@ -416,7 +416,7 @@ class TrainingConfig(BaseModel):
         return resolved
 
     def to_dict(self) -> dict[str, Any]:
-        """All settings as JSON can hold them, with `sources`."""
+        """All settings as plain JSON, with `sources`."""
         return {**self.model_dump(mode="json"), "sources": self.sources}
 
     @classmethod
@@ -424,12 +424,12 @@ class TrainingConfig(BaseModel):
         """Reads what `to_dict` wrote, or any mapping of settings.
 
         Raises:
-            ConfigError: A setting is missing or wrong.
+            ConfigError: A setting is missing or invalid.
         """
         return cls._read(values, "")
 
     def to_yaml(self, path: Path | str) -> None:
-        """Writes all settings; a comment says who set what the user did not."""
+        """Writes all settings; comments say who set what the user didn't."""
         sources = self.sources
         lines = []
         for name, value in self.model_dump(mode="json").items():
@@ -451,7 +451,7 @@ class TrainingConfig(BaseModel):
         """Reads a file of settings, one `name: value` on a line.
 
         Raises:
-            ConfigError: The file cannot be read, or a setting is missing or wrong.
+            ConfigError: The file can't be read, or a setting is missing or invalid.
         """
         return cls._read(read_settings(Path(path)), str(path))
 

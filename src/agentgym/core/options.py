@@ -1,4 +1,4 @@
-"""Checks of settings and options, with errors in plain words."""
+"""Checks settings and options, with errors in plain words."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PLAIN = {
     "string_pattern_mismatch": "should be letters, digits, '.', '_' and '-', "
     "beginning with a letter or digit",
 }
-"""What pydantic's kinds of error mean, in plain words; others keep its own."""
+"""Pydantic's kinds of error in plain words; others keep pydantic's text."""
 
 
 class PolicyOptions(BaseModel):
@@ -47,11 +47,11 @@ def checked_options(
     Args:
         defaults: The options that the scenario reads.
         given: What the user set.
-        known: Further names that a misspelt one may have meant.
-        where: What the names are called in messages.
+        known: More names to suggest for a misspelled one.
+        where: What messages call the names.
 
     Raises:
-        ConfigError: Nothing reads an option, or its value has the wrong type.
+        ConfigError: An option is unknown, or its value has the wrong type.
     """
     check_names(given, {*known, *defaults}, where, unread=set(given) - set(defaults))
     result = dict(defaults)

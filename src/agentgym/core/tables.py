@@ -76,7 +76,7 @@ class Table:
 
 
 def metric_names(metrics: Metrics) -> dict[str, str]:
-    """What is shown of metrics, in this order: labels by the names of the figures."""
+    """The metrics to show, in this order: labels by name."""
     free = metrics.get("free_form_reliability") is not None
     return {
         "tool_reliability": "tool reliability",
@@ -135,7 +135,7 @@ def before_after(
 
 
 def time_savings(metrics: Metrics, targets: Mapping[str, float]) -> str:
-    """One line on the time saved, which names what it is measured against."""
+    """One line on the time saved, with the reference."""
     saved = metrics.get("time_savings")
     if saved is None:
         return ""
@@ -185,7 +185,7 @@ def number(value: float | None) -> str:
 
 
 def dollars(value: float | None) -> str:
-    """Two digits that matter: single tasks cost fractions of a cent."""
+    """Two significant digits: single tasks cost fractions of a cent."""
     if value is None:
         return UNKNOWN
     return f"${value:.2f}" if value >= 1 else f"${value:.2g}"
@@ -310,7 +310,7 @@ def _step_lines(place: int, step: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _target(
     metrics: Metrics, targets: Mapping[str, float], name: str
 ) -> tuple[str, Literal["", "yes", "no"]]:
-    """What is wanted, and whether it was met; empty without a target."""
+    """The target, and whether it was met; empty without one."""
     wanted, value = targets.get(name), _value(metrics, name)
     if wanted is None:
         return "", ""

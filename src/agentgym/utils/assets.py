@@ -93,7 +93,7 @@ def fetch(asset: Asset, progress: DownloadProgress | None = None) -> Path:
 
     Args:
         asset: What to download.
-        progress: Told about the download; see `rich_progress`.
+        progress: Called for the download; see `rich_progress`.
 
     Returns:
         The folder with every file of the asset, verified.
@@ -258,7 +258,7 @@ def _fill(asset: Asset, folder: Path, report: DownloadProgress) -> None:
 
 
 def _verify(path: Path, digest: str) -> None:
-    """Raises ChecksumError, and deletes the file, if it is not the right one."""
+    """Deletes the file and raises ChecksumError if its checksum is wrong."""
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != digest:
@@ -344,7 +344,7 @@ def _largest_file(folder: Path) -> int:
 
 
 def _last_error(log: Path) -> str:
-    """Returns the line of pip's output that says best what went wrong."""
+    """Returns the line of pip's output that best explains the error."""
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
     lines = [line.strip() for line in lines if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR:")]
@@ -429,7 +429,7 @@ def _download_rest(url: str, part: Path, label: str, report: DownloadProgress) -
 
 
 def _starts_at(response: Any, offset: int) -> bool:
-    """Whether the server heeded our Range; it may send the whole file instead."""
+    """Whether the server respected our Range; it may send the whole file instead."""
     span = response.headers.get("Content-Range", "")
     return bool(response.status == 206) and span.startswith(f"bytes {offset}-")
 

@@ -1,4 +1,4 @@
-"""Objects by name: `module:name`, entry points, and what a Python program hands in.
+"""Objects by name: `module:name`, entry points, and objects of a Python program.
 
 Settings are text. An agent, a reward or a sandbox that a program passes as an object
 is kept here, and the settings name it as `agentgym.utils.objects:object_1`. Another
@@ -24,7 +24,7 @@ _count = 0
 
 
 def name_of(thing: Any) -> str:
-    """A name for the object, as `module:function`; a text is a name already."""
+    """A name for the object, as `module:function`; a text is already a name."""
     global _count
     if isinstance(thing, str):
         return thing
@@ -46,7 +46,7 @@ def load_object(
     Args:
         path: The name; dots behind the colon reach into classes.
         what: What it should be, as messages call it: "Agent".
-        error: Raised if it cannot be loaded.
+        error: Raised if it can't be loaded.
         form: How it is written, for messages.
     """
     module_name, _, name = path.partition(":")
@@ -86,9 +86,9 @@ class Plugins:
     Attributes:
         group: Entry point group by which packages offer theirs.
         builtin: `module:Class` of those that come with AgentGym. They are found
-            without looking at packages, and a package cannot take their names.
+            without looking at packages, and a package can't take their names.
         what: What they are, as messages call them: "Scenario".
-        not_found: Makes the error for a name that none has.
+        not_found: Makes the error for an unknown name.
     """
 
     group: str

@@ -1,6 +1,6 @@
 """Tries a scenario: calls its tools, plays a few episodes.
 
-Arguments are made up from the tools' schemas and from the words of the conversation.
+Arguments are generated from the tools' schemas and from the conversation's words.
 Tools really run, each in a fresh world.
 """
 
@@ -53,12 +53,12 @@ UNKNOWN_CALL = calling("no_such_tool", {})
 
 
 class NotChecked(Exception):
-    """A rule cannot be checked because the scenario breaks another one."""
+    """A rule can't be checked because the scenario breaks another one."""
 
 
 @contextlib.contextmanager
 def needs(rule: str) -> Iterator[None]:
-    """What goes wrong in the block breaks another rule, which is to be fixed first."""
+    """Errors in the block break another rule, which must be fixed first."""
     try:
         yield
     except NotChecked:
@@ -69,10 +69,10 @@ def needs(rule: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class ToolProbe:
-    """What became of one made-up call.
+    """The result of one generated call.
 
     Attributes:
-        arguments: The arguments, or None if none could be made up.
+        arguments: The arguments, or None if none could be generated.
         raised: What the tool raised, other than `ToolError`.
         not_json: Why its result isn't JSON.
     """

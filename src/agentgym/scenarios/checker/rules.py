@@ -1,7 +1,7 @@
 """The rules for scenarios, one function each.
 
-Each yields what is wrong and how to fix it, or nothing if the scenario keeps the rule.
-Only the first problem is looked for. The docstring is the rule.
+Each yields what is wrong and how to fix it, or nothing if the scenario obeys the rule.
+Only the first problem is reported. The docstring is the rule.
 """
 
 from __future__ import annotations
@@ -438,7 +438,7 @@ RULES: tuple[Callable[[Bench], Iterator[str]], ...] = (
 def _faults(
     bench: Bench, fault: Callable[[ToolProbe], str], text: str
 ) -> Iterator[str]:
-    """What is wrong with each tool that has the fault."""
+    """Describes the fault of each tool that has it."""
     for probe in bench.probes:
         if found := fault(probe):
             arguments = json.dumps(probe.arguments)
