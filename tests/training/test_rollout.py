@@ -468,7 +468,8 @@ def test_rewards_are_one_finite_number_for_each_step(make: Make, rewards: Any) -
             found: list[float] = rewards(trajectory)
             return found
 
-    with pytest.raises(ScenarioError, match=r"'locks' must give one finite .* 4 steps"):
+    problem = r"'locks' must return one finite .* 4 steps"
+    with pytest.raises(ScenarioError, match=problem):
         groups(make(Odd()), Typist(known=3), [task("abc")], 2)
 
 

@@ -175,8 +175,8 @@ def _tell(
     """Warns the user before the first call is made."""
     if isinstance(scenario, TaskFile) and (live := scenario.runs_live()):
         on_warning(
-            f"The agent's tools run live in training: {', '.join(live)}. Name those "
-            "that must not in dry_run."
+            f"The agent's tools run live in training: {', '.join(live)}. List those "
+            "that must not run in dry_run."
         )
     if agent.persistent_state:
         on_warning(
@@ -185,6 +185,6 @@ def _tell(
         )
     if agent.concurrency == 1:
         on_warning(
-            "The agent keeps a state, so its episodes are played one by one. Name a "
-            "function that makes such agents, and several play at a time."
+            "The agent keeps state, so its episodes run one at a time. To run several, "
+            "name a function that makes such agents."
         )

@@ -206,7 +206,7 @@ def rollout_func(
     backend = gateway.backend
     if not isinstance(backend, ModelBackend):
         raise UsageError(
-            "TRL trains the model that answers: give the gateway a ModelBackend."
+            "TRL trains the model that answers. Use a gateway with a ModelBackend."
         )
 
     def rollout(prompts: list[Any], trainer: Any) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def check_package() -> Finding:
     """
     text = f"{DISTRIBUTION} {__version__}"
     for found in metadata.distributions(name="agentgym"):
-        # Ours had that name, too, before it came to PyPI.
+        # AgentGym also had that name before it was published on PyPI.
         if any(point.value == ENTRY_POINT for point in found.entry_points):
             continue
         return Finding(

@@ -15,12 +15,12 @@ def main() -> None:
 
         print(f"agentgym {__version__}")
         return
-    # Before anything imports numpy. The matrices here are small, so that a second
-    # BLAS thread costs more than it brings; and the number of threads may change the
-    # last bits of a product, hence the weights that a seed gives.
+    # Before anything imports numpy. The matrices here are small, so a second BLAS
+    # thread costs more time than it saves. The number of threads may also change the
+    # last bits of a product, and so the weights that a seed gives.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for stream in (sys.stdout, sys.stderr):
-        # A character that the terminal does not know must not end a training.
+        # A character that the terminal can't print must not end a training.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     from agentgym.cli.app import run

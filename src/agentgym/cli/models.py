@@ -157,7 +157,7 @@ def delete(
     with open_store() as store:
         row = store.get_model(model)
         if model == row.name:
-            # The newest version may not be the one in mind.
+            # You may not mean the newest version.
             raise UsageError(
                 f"Name the version of '{model}' to delete. The newest is"
                 f" {row.full_name}."

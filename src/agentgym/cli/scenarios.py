@@ -48,7 +48,7 @@ def list_(json: JsonOption = False) -> None:
         )
         for info in found
     ]
-    # Plain text on terminals, too: importing rich would take longer than all else.
+    # Plain text on terminals, too: importing rich would take most of the time.
     print(Table(("name", "difficulty", "training", "description"), rows).plain())
 
 

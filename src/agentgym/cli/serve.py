@@ -67,12 +67,12 @@ def serve(
         api_key = api_key.strip()
         if not (api_key.isascii() and api_key):
             raise UsageError("The API key must be ASCII and not empty.")
-    # First, as it takes no time: a model may take some to load.
+    # First, because it is fast; loading a model may not be.
     with server.bind(host, port, guarded=api_key is not None) as listener:
         name, agent = load_agent(model)
         if Path(name).name != name:
             name = Path(name).resolve().name
-        # The first decision makes everything ready that the others need.
+        # The first decision prepares everything for the others.
         opening = agent.opening("Hello")
         agent.policy.decide([DecisionRequest(opening, agent.tools)])
         address = _address(listener.getsockname())

@@ -63,8 +63,8 @@ def _option(name: str) -> Any:
     about = field.json_schema_extra
     assert isinstance(about, dict)
     text = field.description or ""
-    # Policies and scenarios bring better values for some: `runs show` has those in
-    # force, and who set them.
+    # Policies and scenarios tune some of them: `runs show` lists the values in
+    # force and who set them.
     if field.default is not None and not about.get("tuned"):
         text += f" Default: {field.default}."
     return typer.Option(

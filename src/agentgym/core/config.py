@@ -260,7 +260,7 @@ class TrainingConfig(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _no_booleans(cls, value: Any) -> Any:
-        # Python and YAML take yes and true for the number 1.
+        # Python and YAML read yes and true as the number 1.
         if isinstance(value, bool):
             raise ValueError("should be a value, not true or false")
         return value
@@ -268,7 +268,7 @@ class TrainingConfig(BaseModel):
     @field_validator("components")
     @classmethod
     def _known_components(cls, value: list[str] | None) -> list[str] | None:
-        # Imported late: the policies bring numpy along.
+        # Imported late: the policies import numpy.
         from agentgym.core.components import COMPONENTS
 
         for name in value or ():

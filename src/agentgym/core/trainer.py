@@ -163,7 +163,7 @@ class Trainer:
         listeners: Sequence[Listener],
         control: Control,
     ) -> TrainingResult:
-        # Before the home is made: invalid settings leave nothing behind.
+        # Before the home is created: invalid settings leave nothing behind.
         job = resolve(self._merged(scenario, settings))
         job.fetch()
         with Store(self.home) as store:

@@ -137,7 +137,7 @@ def _with_trl(job: Job, session: Session, context: Context) -> dict[str, Any]:
 
     policy, progress, config = session.policy, session.progress, job.config
     assert isinstance(policy, LlmPolicy)
-    # Too few for another update are left over; but there is always a first one.
+    # The rest is too small for another update, but the first one always runs.
     count = max(1, config.episodes // config.group_size)
     size = min(config.batch_size, count)
     tasks = _Tasks(Sampler(job.scenario, config.seed, config.revisit), config, size)

@@ -62,7 +62,7 @@ def execute(
         if (result := published(store, run_id)) is not None:
             with contextlib.ExitStack() as stack:
                 if store.get_run(run_id).status not in DONE:
-                    # Killed after its model was published, before it could say so.
+                    # Killed after publishing its model, before it could report that.
                     recorder = stack.enter_context(RunRecorder(store, run_id))
                     events.subscribe(recorder, essential=True)
                 _subscribe(events, listeners)
@@ -73,7 +73,7 @@ def execute(
             job = resolve(config, resolved=True)
         checkpoints = CheckpointFolder(store.artifacts.within(f"runs/{run_id}"))
         start, warning = checkpoints.load()
-        # They were meant for the process before.
+        # They were meant for the previous process.
         store.take_commands(run_id)
         at = None if start is None else start.progress.iteration
         context = Context(events, control, checkpoints, start)

@@ -238,5 +238,5 @@ def _resumable(store: Store, run: RunRow) -> bool:
         return True
     from agentgym.runs.publish import published
 
-    # Killed after its model was published, before it could say so.
+    # Killed after publishing its model, before it could report that.
     return published(store, run.id) is not None

@@ -59,7 +59,7 @@ def published(store: Store, run_id: str) -> TrainingResult | None:
     path = store.runs_dir / run_id / RESULT
     if path.exists():
         return TrainingResult.load(path)
-    # Killed after its model was there for all to see, before it could say so.
+    # Killed after its model became visible, before it could report that.
     for model in store.list_models():
         if model.run_id == run_id:
             path = store.get_model(model.full_name).path

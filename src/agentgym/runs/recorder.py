@@ -70,7 +70,7 @@ class RunRecorder:
 
     def _beat(self) -> None:
         while not self._done.wait(BEAT_SECONDS):
-            # A database that is busy now is there for the next one.
+            # If the database is busy now, the next heartbeat tries again.
             with contextlib.suppress(StoreError):
                 if not self._store.beat(self._run_id, self.attempt):
                     return

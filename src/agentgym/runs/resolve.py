@@ -41,7 +41,7 @@ def resolve(config: TrainingConfig, *, resolved: bool = False) -> Job:
     policy = policy_class(name)
 
     reading = declared.options, engine.training_defaults, policy.policy_options
-    # What is wrong with the settings is found before any code of the user's runs.
+    # Invalid settings are found before any of the user's code runs.
     options = config.options_of(declared.options)
     if not resolved:
         _, options = config.read_options(*reading)

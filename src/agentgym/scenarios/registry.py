@@ -136,7 +136,7 @@ class ScenarioRegistry:
         """
         scenario = cls.find(ref)
         if options:
-            # Imported late: it brings pydantic along.
+            # Imported late: it imports pydantic.
             from agentgym.core.options import checked_options
 
             options = checked_options(scenario.options, options)

@@ -76,7 +76,7 @@ class FolderArtifacts:
         _sync_tree(folder)
         self._root.mkdir(parents=True, exist_ok=True)
         _bring(folder, self._root / name, move=True)
-        # It is there for all to see; some file systems cannot sync a folder.
+        # It is visible already; some file systems can't sync a folder.
         with contextlib.suppress(OSError):
             sync(self._root)
 

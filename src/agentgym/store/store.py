@@ -470,5 +470,5 @@ def _no_run(run_id: str, queries: Queries) -> RunNotFoundError:
 
 
 def _bool_or_none(value: object) -> bool | None:
-    # NumPy's booleans are no bool, and SQLite takes nothing else.
+    # NumPy's booleans aren't bool, and SQLite takes nothing else.
     return None if value is None else bool(value)

@@ -131,18 +131,18 @@ def run_training(
         measure()
 
     while True:
-        # Obey, between iterations and within evaluations only.
+        # Apply commands, only between iterations and during evaluations.
         session.handle_commands(save)
 
-        # Measure now and then. What is due follows from the progress alone, so that
-        # it is the same whichever checkpoint the run was resumed from.
+        # Measure now and then. The schedule depends only on the progress, so it is
+        # the same after a resume from any checkpoint.
         left = int(settings["episodes"]) - progress.episodes
-        # Too few for another batch are left over; but there is always a first one.
+        # The rest is too small for another batch, but the first one always runs.
         over = left < (config.batch_size if progress.iteration else 1)
         unmeasured = progress.episodes - progress.history[-1]["episodes"]
         if unmeasured >= config.eval_every or (over and unmeasured):
             measure()
-            continue  # Commands may have come meanwhile.
+            continue  # Commands may have arrived meanwhile.
         if time.perf_counter() - saved > _CHECKPOINT_SECONDS:
             save()
         if over or progress.history[-1]["tool_reliability_interval"][0] > target:
@@ -170,7 +170,7 @@ def run_training(
 
         # Compare siblings, and update what may change.
         signal = assign_advantages(groups, config.credit, config.discount_factor)
-        # Small batches, as at the end of a run, say little: they move little.
+        # Small batches, as at the end of a run, say little, so they change little.
         rate = settings["learning_rate"] * (1.0 - config.learning_rate_decay * fraction)
         rate *= size / config.batch_size
         stats = policy.learn(
@@ -304,7 +304,7 @@ class Session:
         baseline = before.metrics(
             manual_hours=config.manual_hours, free_form=free_before
         )
-        # Without trajectories: what people read of held-out tasks they also tune on.
+        # Without trajectories: people tune on the held-out tasks that they can read.
         where = progress.iteration, progress.episodes
         self.events.emit(EvaluationDone(*where, "heldout", metrics.to_dict()))
         return LoopResult(policy, metrics, baseline, progress)
@@ -348,7 +348,7 @@ def apply_commands(
                 events.emit(Warned("Training has finished, so nothing was adjusted."))
             else:
                 settings.update(changes)
-                # Before the checkpoint, as all that is not to be said again.
+                # Before the checkpoint, so that a resume doesn't repeat it.
                 events.emit(Adjusted(progress.iteration, changes))
                 save()
         if control.interrupted:

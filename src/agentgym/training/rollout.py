@@ -113,8 +113,8 @@ class Rollout:
             map(math.isfinite, rewards)
         ):
             raise ScenarioError(
-                f"broadcast_rewards of scenario '{self.scenario.name}' must give one "
-                f"finite number for each of {len(trajectory.steps)} steps, "
+                f"broadcast_rewards of scenario '{self.scenario.name}' must return "
+                f"one finite number for each of {len(trajectory.steps)} steps, "
                 f"not {rewards}."
             )
         for step, reward in zip(trajectory.steps, rewards, strict=True):

@@ -46,7 +46,7 @@ class Sampler:
         self._solved: dict[TaskSource, int] = {}
         self._kept: dict[TaskSource, Task] = {}
         """Tasks of both, as far as they were drawn here."""
-        # What was drawn ahead is what the next iteration draws: it is drawn only once.
+        # Tasks drawn ahead are those of the next iteration: they are drawn only once.
         self._drawn = lru_cache(maxsize=4)(self._draw)
 
     def plan(

@@ -33,7 +33,7 @@ def training_values(
     """
     episodes = [t for group in groups for t in group.trajectories]
     rewards = [r for t in episodes if (r := t.mean_reward) is not None]
-    # What was repeated from a sibling was not decided here.
+    # Steps repeated from a sibling weren't decided here.
     steps = [step for t in episodes for step in t.steps if not step.replayed]
     calls = [
         step for step in steps if step.calls or step.failure is FailureKind.NO_CALL

@@ -195,5 +195,5 @@ def _decode(data: bytes) -> Any:
 
 def _damaged(error: Exception) -> FormatError:
     return FormatError(
-        f"These bytes are not groups or plans that this AgentGym can read ({error})."
+        f"This version of AgentGym can't read these groups or plans ({error})."
     )

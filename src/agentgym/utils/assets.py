@@ -377,7 +377,7 @@ def _fill_from_hub(
             try:
                 _verify(part, asset.files[name])
             except ChecksumError:
-                # The part may have been damaged long ago: begin afresh, once.
+                # The part may have been damaged long ago: start again, once.
                 if not resumed:
                     raise
                 _download(url, part, name, report)
@@ -398,7 +398,7 @@ def _download(url: str, part: Path, label: str, report: DownloadProgress) -> Non
                 return
             problem: Exception = ConnectionError("the connection was lost")
         except urllib.error.HTTPError as error:
-            # 416: there is nothing after what we have, which is then not to be trusted.
+            # 416: nothing follows what we have, so we can't trust it.
             if error.code == 416 and part.exists():
                 part.unlink()
             elif error.code < 500:

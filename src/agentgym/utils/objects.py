@@ -102,7 +102,7 @@ class Plugins:
 
     def entries(self) -> Iterator[EntryPoint]:
         """What installed packages offer."""
-        # Imported late: it costs more than all else here.
+        # Imported late: it takes longer than everything else here.
         from importlib.metadata import entry_points
 
         for entry in entry_points(group=self.group):

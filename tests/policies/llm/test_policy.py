@@ -413,7 +413,7 @@ def test_a_folder_that_is_no_policy(families: dict[str, Path], tmp_path: Path) -
         LlmPolicy.load(tmp_path)
     other = {**about, "model": str(families["qwen3"])}
     (tmp_path / "llm.json").write_text(json.dumps(other))
-    with pytest.raises(FormatError, match="trained from another model"):
+    with pytest.raises(FormatError, match="trained on another version of model"):
         LlmPolicy.load(tmp_path)
 
 

@@ -235,7 +235,7 @@ class Engine:
         count = len(base.layers)
         self.cut = max(0, count - learning_layers)
         if len(set(getattr(base.config, "layer_types", None) or ["full"])) > 1:
-            # Layers find their kind by their number, so such a model is not cut.
+            # Layers find their kind by their number, so such a model isn't cut.
             self.cut = 0
         add_lora(base.layers, self.cut, rank, seed, half=half)
         self._embed = base.embed_tokens

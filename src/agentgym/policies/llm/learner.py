@@ -169,7 +169,7 @@ class Learner:
         rate = learning_rate * min(1.0, max(0.25, 2.0 * told / max(1, states)))
         self._read_lower(sampled)
         for number in range(self._options.passes):
-            # What the first pass found settled has nothing more to teach.
+            # States that the first pass found settled have nothing more to teach.
             left = [
                 one
                 for one in sampled
@@ -318,7 +318,7 @@ class Learner:
     ) -> torch.Tensor:
         """The format loss, over all tokens of what was written."""
         following = [allowed for one in sampled for allowed in one.continuations()]
-        # In one product: it is the vocabulary that takes time to go through.
+        # In one product: going through the vocabulary takes time.
         logits = self._engine.all_logits(torch.cat(list(rows)))
         widest = max(map(len, following))
         # Short lists are filled up with a token that is there already, at no weight.

@@ -54,7 +54,7 @@ _SMOLLM2 = Asset(
 """The language model SmolLM2-135M-Instruct (Apache-2.0), 4-bit weights, 98 MB."""
 
 _LOCK_TIMEOUT_SECONDS = 1800.0
-# Nothing else is needed to run a causal language model; pickles are not wanted.
+# A causal language model needs nothing else; pickles are unwanted.
 _HUB_FILES = ("*.json", "*.safetensors", "*.model", "*.jinja", "merges.txt")
 
 
@@ -236,7 +236,7 @@ def _quiet() -> Iterator[None]:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        # Some bars heed no setting, and go to wherever stderr points.
+        # Some bars ignore all settings and write to stderr.
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield

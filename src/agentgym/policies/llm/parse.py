@@ -38,7 +38,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 def _from_json(text: str) -> tuple[str, dict[str, Any]] | None:
     try:
-        # What follows the object is none of our business.
+        # Ignore what follows the object.
         value, _ = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError):
         return None

@@ -330,7 +330,7 @@ class LlmPolicy(BuiltInPolicy[ToolSet, State]):
             for request in requests
         ):
             self._forget()
-            # Turn by turn, as when it was played.
+            # Turn by turn, as in the episode.
             for turns in sorted({len(request.messages) for request in requests}):
                 self._read([r for r in requests if len(r.messages) == turns])
         return list(map(Trace.rebuilt, traces, requests, self._read(requests)))
@@ -363,7 +363,7 @@ class LlmPolicy(BuiltInPolicy[ToolSet, State]):
         """The same model without the constraint, as any other runtime would run it."""
         from agentgym.policies.llm.free_form import FreeForm
 
-        self._forget()  # It reads for itself, and needs the room.
+        self._forget()  # It reads on its own and needs the memory.
         return FreeForm(self.engine.model, self.format, self.tokenizer)
 
     def _forget(self) -> None:
@@ -419,8 +419,8 @@ class LlmPolicy(BuiltInPolicy[ToolSet, State]):
             policy = cls(str(facts["model"]), int(facts["seed"]))
             if policy.engine.fingerprint() != facts["fingerprint"]:
                 raise FormatError(
-                    f"{folder} was trained from another model than '{facts['model']}' "
-                    "is now. Restore the original model."
+                    f"{folder} was trained on another version of model "
+                    f"'{facts['model']}'. Restore the original model."
                 )
             set_lora_arrays(policy.engine.model, arrays)
             policy.calibration = Calibration(*map(float, facts["calibration"]))

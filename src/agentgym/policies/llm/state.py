@@ -373,7 +373,7 @@ def draw_any(
     count = len(state.groups[group])
     if len(among) == count or sampling.rng is None:
         return _draw(np.full(count, np.nan), sampling, 1.0, group)
-    # What siblings have not tried comes first.
+    # Options that siblings haven't tried come first.
     untried = sampling.untried.setdefault(group, [])
     if not untried:
         untried.extend(int(i) for i in sampling.rng.permutation(count))

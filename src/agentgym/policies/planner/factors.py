@@ -37,9 +37,9 @@ _CURIOSITY = 0.5
 
 # An untrained planner prefers tools whose description resembles what was said, calls
 # nothing twice, and finishes when a call has succeeded. Of values that are listed by
-# name alone it takes the one that was said, so surely that few tasks do not teach it by
-# heart which value goes with which other words. Where values are described, people may
-# well say the name of one and mean another.
+# name alone it takes the one that was said, so surely that a few tasks don't make it
+# memorize which value goes with which other words. Where values are described, people
+# may well say the name of one and mean another.
 _SIMILARITY = {"tool": 3.0, "value": 2.0, "pointer": 3.0}
 _TOOL_PRIOR = prior(
     ToolFact,

@@ -51,7 +51,7 @@ class ToolFact(_Column):
     ASK = auto()
     ASKED = auto()
     """Asking, after an answer."""
-    # Of strangers, that is of tools without rows of their own:
+    # Of unseen tools, which have no rows:
     NAMED = auto()
     """Share of the words of the tool's name that the user said."""
     LEFT_OVER = auto()

@@ -115,7 +115,7 @@ class ToolSet:
             ]
             for tool in tools
         ]
-        # What can be asked for: anything that some tool must be told.
+        # What can be asked for: anything that some tool requires.
         self.askable: dict[str, str] = {}
         for compiled in self.parameters:
             for p in compiled:

@@ -43,7 +43,7 @@ class TextCache:
 
     def prefetch(self, texts: Iterable[str]) -> None:
         """Starts to encode texts that will be needed soon."""
-        # What was encoded ahead and never asked for counts as well.
+        # Texts encoded ahead but never used count as well.
         for future in {f for f in self._ahead.values() if f.done()}:
             self._take(future.result())
         self._forget(keep=0)
