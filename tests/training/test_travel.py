@@ -278,10 +278,10 @@ def test_bytes_of_something_else() -> None:
     scenario = ScenarioRegistry.load("tiny_scenario:Tiny")
     sampler = Sampler(scenario, 0)
     for data in (b"", b"{}", zlib.compress(b"[[1]]"), zlib.compress(b"{}")):
-        with pytest.raises(FormatError, match="not groups or plans"):
+        with pytest.raises(FormatError, match="can't read these groups or plans"):
             unpack_groups(data, sampler.plan(1, 2), tiny_policy())
     for data in (b"x", zlib.compress(b'[{"size": 1}]')):
-        with pytest.raises(FormatError, match="not groups or plans"):
+        with pytest.raises(FormatError, match="can't read these groups or plans"):
             unpack_plans(data, sampler)
 
 
