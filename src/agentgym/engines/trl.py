@@ -257,7 +257,7 @@ def _parse(text: str) -> tuple[str, list[ToolCall]]:
 def _reward(
     completions: list[Any], reward: list[float | None], **fields: Any
 ) -> list[float | None]:
-    """The scenario's; None for episodes that broke, which TRL then leaves out."""
+    """The scenario's; None for episodes that crashed, which TRL then omits."""
     return reward
 
 

@@ -12,7 +12,7 @@ RunStatus = Literal[
 ]
 RUN_STATUSES: tuple[str, ...] = get_args(RunStatus)
 UNDER_WAY = ("running", "paused")
-"""Statuses of a run that a process carries out."""
+"""Statuses of a run that a process is running."""
 
 _REFERENCE = re.compile(r"(?P<name>.+)[_:]v1\.(?P<minor>0|[1-9][0-9]{0,8})")
 
