@@ -272,6 +272,20 @@ def test_steps_of_a_solved_episode_are_praised_even_without_variance(
     assert signal.steps_with_advantage == 3
 
 
+@pytest.mark.parametrize("credit", CREDITS)
+def test_a_wrong_step_is_not_praised_because_its_episode_recovered(
+    credit: Credit,
+) -> None:
+    episode = trajectory([1.0, 1.0, 1.0])
+    episode.success = True
+    for step, correct in zip(episode.steps, (True, False, True), strict=True):
+        step.correct = correct
+    assign_advantages([group(episode)], credit, 0.9)
+    for found in (advantages(episode), parameter_advantages(episode)):
+        assert (found[0], found[2]) == (0.5, 0.5)
+        assert not found[1]  # None, or 0: something else is worth a try.
+
+
 def test_praise_takes_nothing_from_what_siblings_say() -> None:
     good, bad = trajectory([4.0], correct=True), trajectory([0.0], correct=False)
     good.success, bad.success = True, False

@@ -13,7 +13,7 @@ compare them:
 If an episode solved its task, each of its steps gets an advantage of at least
 `_PRAISE`, regardless of its siblings: a right choice with a probability of 0.7 can
 still improve, and siblings that all succeeded show no difference. As a choice becomes
-certain, its gradient vanishes.
+certain, its gradient vanishes. Steps that were judged wrong are left out.
 
 If the judge tells which arguments of a call were wrong, each parameter gets its own
 advantage (`argument_advantage`), with either kind of credit.
@@ -93,7 +93,8 @@ def argument_advantage(step: Step, name: str) -> float | None:
 
 def _praise(steps: Sequence[Step]) -> None:
     for step in steps:
-        if not step.replayed:
+        # A wrong step isn't right because the episode recovered from it.
+        if not step.replayed and step.correct is not False:
             step.advantage = max(step.advantage or 0.0, _PRAISE)
             step.parameter_advantage = max(step.parameter_advantage or 0.0, _PRAISE)
 
